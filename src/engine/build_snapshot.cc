@@ -1,0 +1,125 @@
+#include "engine/build_snapshot.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace polykv {
+namespace {
+
+std::string_view ResidencyName(Residency residency) {
+  switch (residency) {
+    case Residency::kMaterializing:
+      return "materializing";
+    case Residency::kResident:
+      return "resident";
+    case Residency::kEvicted:
+      return "evicted";
+  }
+  return "";
+}
+
+PoolView ViewOf(const PoolNode& node) {
+  PoolView view;
+  view.pool_id = node.id;
+  if (!node.names.empty()) view.name = node.names.front();
+  view.parent = node.parent != nullptr ? node.parent->id : kNoPool;
+  view.branch_pos = node.branch_pos;
+  view.shared_len = node.shared_len;
+  view.prefix_len = node.length();
+  view.prefix_hash = node.prefix.hashes.back();
+  view.n_prefilled = node.n_materialized;
+  view.own_cells = node.OwnedCells();
+  view.subtree_cells = view.own_cells;
+  view.residency = ResidencyName(node.residency);
+  view.refs = node.refs;
+  view.pinned = node.pinned;
+  view.auto_pinned = node.in_use();
+  view.orphaned_pin = node.pinned && !node.in_use();
+  view.last_access_us = node.last_access;
+  view.hits = node.hits;
+  view.queries = node.queries;
+  return view;
+}
+
+SessionView ViewOf(const EngineState& state, const Session& session) {
+  SessionView view;
+  view.session_id = session.id;
+  view.pool_id = session.pool_id;
+  view.state = session.n_waiting > 0 ? "queued" : "idle";
+  view.n_tokens = session.sequence.n_tokens();
+  view.n_shared = session.sequence.lease.length();
+  view.suffix_n_tokens = session.sequence.n_private();
+  view.marginal_kv_bytes = view.suffix_n_tokens * state.backend->info().bytes_per_cell;
+  view.ttft_ms = static_cast<double>(session.ttft_us) / 1e3;
+  view.ctx_used = view.n_tokens;
+  view.ctx_total = state.config.n_ctx_session;
+  view.last_active_us = session.last_active;
+  return view;
+}
+
+SlotView ViewOf(const Slot& slot, TimeUs now) {
+  SlotView view = slot.last;
+  if (slot.running == nullptr) return view;
+  const Generation& generation = *slot.running;
+  view.is_processing = true;
+  view.n_ctx = generation.n_ctx;
+  view.task_id = generation.task_id;
+  view.n_tokens = generation.sequence->n_tokens();
+  view.timings = generation.timings;
+  view.n_predict = generation.n_predict;
+  view.has_next_token = true;
+  view.has_new_line = generation.text.has_new_line();
+  view.params_json = generation.request->params_json;
+  view.pool_id = generation.report.pool_id;
+  view.session_id = generation.report.session_id;
+  view.tps = generation.rate.TokensPerSecond(now);
+  return view;
+}
+
+// Adds what runs in slots to the sessions, and the sessions to their pools.
+void Join(EngineSnapshot& snapshot) {
+  for (SessionView& session : snapshot.sessions) {
+    for (const SlotView& slot : snapshot.slots) {
+      if (!slot.is_processing || slot.session_id != session.session_id) continue;
+      session.slot_id = slot.id;
+      session.state = slot.timings.n_generated > 0 ? "decoding" : "prefilling";
+      session.tps = slot.tps;
+    }
+    const auto pool =
+        std::find_if(snapshot.pools.begin(), snapshot.pools.end(),
+                     [&](const PoolView& view) { return view.pool_id == session.pool_id; });
+    if (pool == snapshot.pools.end()) continue;
+    pool->sessions.push_back(session.session_id);
+    pool->subtree_cells += session.suffix_n_tokens;
+    pool->dedup_cells += session.n_shared;
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const EngineSnapshot> BuildSnapshot(const EngineState& state, uint64_t version) {
+  auto snapshot = std::make_shared<EngineSnapshot>();
+  snapshot->now_us = state.now();
+  snapshot->version = version;
+  snapshot->boot_id = state.config.boot_id;
+  snapshot->draining = state.draining;
+  for (const auto& [id, node] : state.pools.nodes()) snapshot->pools.push_back(ViewOf(*node));
+  for (const auto& [id, session] : state.sessions) {
+    snapshot->sessions.push_back(ViewOf(state, *session));
+  }
+  for (const Slot& slot : state.slots) snapshot->slots.push_back(ViewOf(slot, snapshot->now_us));
+  Join(*snapshot);
+  snapshot->tree_depth = snapshot->pools.empty() ? 0 : 1;
+  snapshot->seq_ids_used =
+      state.config.n_parallel + state.pool_seqs.n_used() + state.session_seqs.n_used();
+  snapshot->seq_ids_max = state.config.n_seq_max();
+  snapshot->kv_cells_used = state.cache.used();
+  snapshot->kv_cells_total = state.cache.total();
+  snapshot->bytes_per_cell = state.backend->info().bytes_per_cell;
+  snapshot->n_running = static_cast<int32_t>(state.running.size());
+  snapshot->n_waiting = static_cast<int32_t>(state.waiting.size());
+  snapshot->counters = state.counters;
+  return snapshot;
+}
+
+}  // namespace polykv

@@ -1,0 +1,257 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "base/check.h"
+#include "engine/build_snapshot.h"
+#include "engine/state.h"
+#include "engine/steps/admit.h"
+#include "engine/steps/decode.h"
+#include "engine/steps/materialize.h"
+#include "engine/steps/retire.h"
+
+namespace polykv {
+namespace {
+
+constexpr TimeUs kSnapshotUs = 20'000;  // status may be that old while the engine computes
+constexpr TimeUs kReapUs = 100'000;     // expiry is looked for that often
+constexpr std::chrono::milliseconds kIdleWait{100};
+
+const Problem kStopped{.status = 503,
+                       .type = "unavailable_error",
+                       .message = "the server is shutting down",
+                       .retry_after_s = 5};
+
+// One visitor per kind of command.
+struct Apply {
+  EngineState& state;
+
+  void operator()(SubmitGeneration& command) const { Enqueue(state, std::move(command.request)); }
+  void operator()(CreatePool& command) const {
+    if (state.draining) {
+      state.pool_answers.emplace_back(command.channel, kStopped);
+    } else {
+      HandleCreatePool(state, std::move(command));
+    }
+  }
+  void operator()(ChangePool& command) const { HandleChangePool(state, command); }
+  void operator()(EndSessions& command) const {
+    std::vector<SessionId> ids;
+    if (!command.session_id.empty()) {
+      ids.push_back(command.session_id);
+    } else {
+      for (const auto& [id, session] : state.sessions) ids.push_back(id);
+    }
+    int32_t n_ended = 0;
+    for (const SessionId& id : ids) n_ended += EndSession(state, id) ? 1 : 0;
+    Result<int32_t> answer = n_ended;
+    if (!command.session_id.empty() && n_ended == 0) {
+      answer = Problem{.status = 404,
+                       .type = "session_not_found",
+                       .message = "there is no session " + command.session_id};
+    }
+    state.end_answers.emplace_back(command.channel, std::move(answer));
+    state.changed = true;
+  }
+};
+
+// The answer to a command that comes when the engine is gone.
+struct Refuse {
+  void operator()(SubmitGeneration& command) const { command.request->channel->Push(kStopped); }
+  void operator()(CreatePool& command) const { command.channel->Push(kStopped); }
+  void operator()(ChangePool& command) const { command.channel->Push(kStopped); }
+  void operator()(EndSessions& command) const { command.channel->Push(kStopped); }
+};
+
+template <typename Answers>
+void Flush(Answers& answers) {
+  for (auto& [channel, answer] : answers) channel->Push(std::move(answer));
+  answers.clear();
+}
+
+}  // namespace
+
+class Engine::Impl {
+ public:
+  Impl(ModelBackend* backend, const Clock* clock, const EngineConfig& config)
+      : state_(backend, clock, config) {
+    POLYKV_CHECK(config.n_seq_max() <= backend->info().n_seq_max);
+    POLYKV_CHECK(config.n_parallel > 0 && config.n_parallel <= backend->info().n_batch);
+    Publish();
+  }
+
+  ~Impl() { Stop(); }
+
+  void Start() {
+    POLYKV_CHECK(!thread_.joinable());
+    thread_ = std::thread([this] { Loop(); });
+  }
+
+  void Post(Command command) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!stopped_) {
+        commands_.push_back(std::move(command));
+        wake_.notify_one();
+        return;
+      }
+    }
+    std::visit(Refuse{}, command);
+  }
+
+  std::shared_ptr<const EngineSnapshot> Snapshot() const {
+    const std::lock_guard<std::mutex> lock(snapshot_mutex_);
+    return snapshot_;
+  }
+
+  void BeginDrain() {
+    draining_.store(true);
+    wake_.notify_one();
+  }
+
+  bool Idle() const { return !busy_.load(); }
+
+  bool RunOneStep() {
+    const bool computed = Step();
+    Publish();
+    FlushAnswers();
+    return computed;
+  }
+
+  void CheckIntegrity() const {
+    state_.pools.CheckIntegrity();
+    int32_t cells = 0;
+    int32_t n_session_seqs = 0;
+    for (const Slot& slot : state_.slots) {
+      cells += slot.own.n_private();
+      POLYKV_CHECK(slot.own.lease.length() == 0);
+    }
+    for (const auto& [id, session] : state_.sessions) {
+      cells += session->sequence.n_private();
+      n_session_seqs += session->sequence.id != kNoSeq ? 1 : 0;
+      POLYKV_CHECK(id == session->id && session->n_waiting >= 0);
+    }
+    int32_t n_pool_seqs = 0;
+    for (const auto& [id, node] : state_.pools.nodes()) n_pool_seqs += node->seq != kNoSeq ? 1 : 0;
+    POLYKV_CHECK(cells == state_.cache.private_cells());
+    POLYKV_CHECK(n_session_seqs == state_.session_seqs.n_used());
+    POLYKV_CHECK(n_pool_seqs == state_.pool_seqs.n_used());
+    POLYKV_CHECK(state_.cache.used() <= state_.cache.total());
+    for (const auto& generation : state_.running) {
+      const Slot& slot = state_.slots[static_cast<size_t>(generation->slot_id)];
+      POLYKV_CHECK(slot.running == generation.get());
+    }
+  }
+
+  void Stop() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (stopped_) return;
+      stopped_ = true;
+    }
+    wake_.notify_one();
+    if (thread_.joinable()) thread_.join();
+    EndAll();
+  }
+
+  const EngineConfig& config() const { return state_.config; }
+
+ private:
+  void Loop() {
+    while (true) {
+      const bool computed = Step();
+      if (state_.changed || !computed || state_.now() - published_at_ >= kSnapshotUs) Publish();
+      FlushAnswers();
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (stopped_) return;
+      if (computed || !commands_.empty()) continue;
+#ifndef NDEBUG
+      CheckIntegrity();
+#endif
+      wake_.wait_for(lock, kIdleWait, [this] { return stopped_ || !commands_.empty(); });
+    }
+  }
+
+  bool Step() {
+    std::vector<Command> commands;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      commands.swap(commands_);
+    }
+    state_.draining = draining_.load();
+    for (Command& command : commands) std::visit(Apply{state_}, command);
+    ReapAbandoned(state_);
+    if (state_.now() - reaped_at_ >= kReapUs) {
+      reaped_at_ = state_.now();
+      ReapExpired(state_);
+    }
+    StartWaiting(state_);
+    const bool computed = RunModelStep(state_);
+    busy_.store(!state_.running.empty() || !state_.waiting.empty() || !state_.materializing.empty());
+    return computed;
+  }
+
+  void Publish() {
+    auto snapshot = BuildSnapshot(state_, ++version_);
+    published_at_ = state_.now();
+    state_.changed = false;
+    const std::lock_guard<std::mutex> lock(snapshot_mutex_);
+    snapshot_.swap(snapshot);
+  }
+
+  void FlushAnswers() {
+    Flush(state_.events);
+    Flush(state_.pool_answers);
+    Flush(state_.status_answers);
+    Flush(state_.end_answers);
+  }
+
+  // Everybody who still waits gets an answer.
+  void EndAll() {
+    for (Command& command : commands_) std::visit(Refuse{}, command);
+    commands_.clear();
+    for (const auto& generation : state_.waiting) Fail(state_, *generation, kStopped);
+    for (const auto& generation : state_.running) Fail(state_, *generation, kStopped);
+    SweepEnded(state_);
+    while (!state_.materializing.empty()) FailPool(state_, state_.materializing.front(), kStopped);
+    Publish();
+    FlushAnswers();
+  }
+
+  EngineState state_;  // engine thread only; before Start and after Stop the caller's
+  TimeUs published_at_ = 0;
+  TimeUs reaped_at_ = 0;
+  uint64_t version_ = 0;
+
+  std::atomic<bool> draining_{false};
+  std::atomic<bool> busy_{false};
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<Command> commands_;  // guarded by mutex_
+  bool stopped_ = false;           // guarded by mutex_
+
+  mutable std::mutex snapshot_mutex_;
+  std::shared_ptr<const EngineSnapshot> snapshot_;  // guarded by snapshot_mutex_; never null
+
+  std::thread thread_;
+};
+
+Engine::Engine(ModelBackend* backend, const Clock* clock, EngineConfig config)
+    : impl_(std::make_unique<Impl>(backend, clock, config)) {}
+Engine::~Engine() = default;
+void Engine::Start() { impl_->Start(); }
+void Engine::Post(Command command) { impl_->Post(std::move(command)); }
+std::shared_ptr<const EngineSnapshot> Engine::Snapshot() const { return impl_->Snapshot(); }
+void Engine::BeginDrain() { impl_->BeginDrain(); }
+void Engine::Stop() { impl_->Stop(); }
+bool Engine::Idle() const { return impl_->Idle(); }
+bool Engine::RunOneStep() { return impl_->RunOneStep(); }
+void Engine::CheckIntegrity() const { impl_->CheckIntegrity(); }
+const EngineConfig& Engine::config() const { return impl_->config(); }
+
+}  // namespace polykv

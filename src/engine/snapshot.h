@@ -1,0 +1,112 @@
+// What status routes read: a consistent picture of the engine, published by the engine thread and
+// immutable from then on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/types.h"
+#include "session/request.h"
+
+namespace polykv {
+
+struct SessionView {
+  SessionId session_id;
+  PoolId pool_id = kNoPool;
+  int32_t slot_id = -1;          // -1: holds none
+  std::string state;             // queued, prefilling, decoding, idle
+  int32_t n_tokens = 0;          // tokens whose cells it holds
+  int32_t n_shared = 0;          // of them shared with its pool
+  int32_t suffix_n_tokens = 0;   // private: n_tokens - n_shared
+  int64_t marginal_kv_bytes = 0;
+  double tps = 0;                // experienced; 0: warming or not decoding
+  double ttft_ms = 0;            // of the latest request; 0: none yet
+  int32_t ctx_used = 0;
+  int32_t ctx_total = 0;
+  TimeUs last_active_us = 0;
+};
+
+struct PoolView {
+  PoolId pool_id = kNoPool;
+  std::string name;
+  PoolId parent = kNoPool;
+  int32_t branch_pos = 0;
+  int32_t shared_len = 0;
+  int32_t prefix_len = 0;
+  uint64_t prefix_hash = 0;
+  int32_t n_prefilled = 0;
+  int32_t own_cells = 0;      // physical cells that the pool owns now
+  int32_t subtree_cells = 0;  // own + descendants + private cells of attached sessions
+  int32_t dedup_cells = 0;    // cells that its sessions would need besides, were nothing shared
+  std::string residency;      // materializing, resident, evicted
+  int32_t refs = 0;
+  bool pinned = false;
+  bool auto_pinned = false;
+  bool orphaned_pin = false;
+  TimeUs last_access_us = 0;
+  uint64_t hits = 0;     // attaches that shared at least one token
+  uint64_t queries = 0;  // attaches
+  std::vector<PoolId> children;
+  std::vector<SessionId> sessions;
+};
+
+struct SlotView {
+  int32_t id = 0;
+  int32_t n_ctx = 0;
+  bool is_processing = false;
+  int64_t task_id = -1;  // of the running or the latest request; -1: none yet
+  int32_t n_tokens = 0;  // tokens in the sequence it works on
+  Timings timings;
+  int32_t n_predict = -1;
+  bool has_next_token = false;
+  bool has_new_line = false;
+  std::string params_json;  // llama-server's params object
+  PoolId pool_id = kNoPool;
+  SessionId session_id;
+  double tps = 0;
+};
+
+// Monotonic since boot, except the gauges that say so.
+struct Counters {
+  uint64_t n_prompt_processed = 0;
+  uint64_t n_prompt_cached = 0;
+  TimeUs prompt_us = 0;  // time of steps that computed prompt tokens
+  uint64_t n_generated = 0;
+  uint64_t n_generated_steps = 0;  // without each request's first token
+  TimeUs generate_us = 0;          // summed over streams
+  uint64_t n_decode = 0;           // llama_decode calls
+  uint64_t n_busy_slots = 0;       // summed over decode calls
+  uint64_t n_tokens_max = 0;       // longest sequence seen
+  uint64_t pool_queries = 0;
+  uint64_t pool_hits = 0;
+  uint64_t pool_query_tokens = 0;
+  uint64_t pool_hit_tokens = 0;
+  uint64_t pool_prefilled_tokens = 0;  // tokens computed to materialize pools
+  uint64_t kv_exhausted = 0;           // requests ended early for want of cells
+  uint64_t cancelled = 0;
+  struct MissReasons {
+    uint64_t no_pool = 0, diverged = 0, evicted = 0, window = 0, recurrent = 0, adapter = 0, split = 0;
+  } miss;
+};
+
+struct EngineSnapshot {
+  TimeUs now_us = 0;
+  uint64_t version = 0;
+  PoolId boot_id = 0;
+  bool draining = false;
+  std::vector<PoolView> pools;        // by id
+  std::vector<SessionView> sessions;  // every known session
+  std::vector<SlotView> slots;        // by id
+  int32_t tree_depth = 0;
+  int32_t seq_ids_used = 0;
+  int32_t seq_ids_max = 0;
+  int32_t kv_cells_used = 0;
+  int32_t kv_cells_total = 0;
+  int64_t bytes_per_cell = 0;
+  int32_t n_running = 0;
+  int32_t n_waiting = 0;
+  Counters counters;
+};
+
+}  // namespace polykv

@@ -1,0 +1,97 @@
+// All that the engine knows, as one plain struct. Steps (steps/) are functions over it.
+#pragma once
+
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/commands.h"
+#include "engine/engine.h"
+#include "engine/sequence_cache.h"
+#include "engine/snapshot.h"
+#include "pool/pool_tree.h"
+#include "pool/seq_allocator.h"
+#include "session/generation.h"
+
+namespace polykv {
+
+// A decode seat. Plain requests work on its own sequence and leave their tokens there for the next.
+struct Slot {
+  int32_t id = 0;
+  Sequence own;                      // id = the slot's, always
+  Generation* running = nullptr;     // null: free
+  TimeUs last_used = -1;
+  SlotView last;                     // how the latest request left it, for /slots
+};
+
+// A pool whose cells are being computed.
+struct Materialization {
+  struct Waiter {
+    std::shared_ptr<Channel<Result<PoolCreated>>> channel;
+    bool created;
+  };
+  std::shared_ptr<PoolNode> node;
+  std::vector<Waiter> waiters;  // creators that hold a reference each and want an answer
+  bool rebuild = false;         // of an evicted pool: a failure leaves it evicted, not gone
+  bool wanted = false;          // goes on without waiters: answered already, or a rebuild
+  TimeUs since = 0;
+};
+
+struct EngineState {
+  EngineState(ModelBackend* model, const Clock* time, EngineConfig settings)
+      : config(settings),
+        backend(model),
+        clock(time),
+        pools(settings.boot_id),
+        cache(model, &pools),
+        pool_seqs(settings.n_parallel, settings.max_pools),
+        session_seqs(settings.n_parallel + settings.max_pools, settings.max_sessions) {
+    for (int32_t id = 0; id < settings.n_parallel; ++id) {
+      Slot& slot = slots.emplace_back();
+      slot.id = id;
+      slot.own.id = id;
+      slot.last.id = id;
+      slot.last.n_ctx = settings.n_ctx_plain;
+    }
+  }
+
+  const EngineConfig config;
+  ModelBackend* const backend;
+  const Clock* const clock;
+
+  PoolTree pools;
+  SequenceCache cache;
+  SeqAllocator pool_seqs;
+  SeqAllocator session_seqs;
+  std::vector<Slot> slots;  // never resized
+  std::map<SessionId, std::shared_ptr<Session>> sessions;
+  std::deque<std::unique_ptr<Generation>> waiting;   // in the order of arrival
+  std::vector<std::unique_ptr<Generation>> running;  // oldest start first
+  std::list<Materialization> materializing;
+
+  int64_t next_task_id = 0;
+  uint64_t next_session_number = 1;
+  bool draining = false;
+  Counters counters;
+  double prefill_us_per_token = 3'000;  // measured; the start is a guess that the first steps correct
+
+  StepBatch batch;           // of the step; kept for its storage
+  bool out_of_room = false;  // the model found no cells although the count said so
+
+  // Answers of this step; they go out after the snapshot that shows them.
+  std::vector<std::pair<std::shared_ptr<GenerationChannel>, GenerationEvent>> events;
+  std::vector<std::pair<std::shared_ptr<Channel<Result<PoolCreated>>>, Result<PoolCreated>>>
+      pool_answers;
+  std::vector<std::pair<std::shared_ptr<Channel<Result<PoolStatus>>>, Result<PoolStatus>>>
+      status_answers;
+  std::vector<std::pair<std::shared_ptr<Channel<Result<int32_t>>>, Result<int32_t>>> end_answers;
+  bool changed = true;  // something that status routes should show at once
+
+  TimeUs now() const { return clock->NowUs(); }
+};
+
+}  // namespace polykv

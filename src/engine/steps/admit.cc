@@ -1,0 +1,337 @@
+#include "engine/steps/admit.h"
+
+#include <algorithm>
+#include <span>
+
+#include "base/check.h"
+#include "engine/steps/materialize.h"
+#include "engine/steps/pressure.h"
+#include "engine/steps/retire.h"
+#include "pool/prefix.h"
+
+namespace polykv {
+namespace {
+
+enum class Outcome {
+  kStarted,
+  kAnswered,  // by an error
+  kLater,     // waits for its pool, session or slot; others may pass
+  kNoRoom,    // waits for cells; nobody passes, or a long prompt would wait for ever
+};
+
+Problem PoolNotFound(const std::string& pool) {
+  return {.status = 404, .type = "pool_not_found", .message = "there is no pool " + pool};
+}
+
+Problem ExceedsContext(int32_t n_prompt, int32_t n_ctx) {
+  return {.status = 400,
+          .type = "exceed_context_size_error",
+          .message = "request (" + std::to_string(n_prompt) +
+                     " tokens) exceeds the available context size (" + std::to_string(n_ctx) +
+                     " tokens), try increasing it",
+          .n_prompt_tokens = n_prompt,
+          .n_ctx = n_ctx};
+}
+
+// Why the server cannot take the request at all; nothing if it can.
+std::optional<Problem> Refusal(const EngineState& state, const Generation& generation) {
+  if (state.draining) {
+    return Problem{.status = 503,
+                   .type = "unavailable_error",
+                   .message = "the server is shutting down",
+                   .retry_after_s = 5};
+  }
+  if (generation.n_prompt() >= generation.n_ctx) {
+    return ExceedsContext(generation.n_prompt(), generation.n_ctx);
+  }
+  const AttachSpec& attach = generation.request->attach;
+  if (attach.error_on_miss && !attach.pool.empty() &&
+      state.pools.FindOrNull(attach.pool) == nullptr) {
+    return PoolNotFound(attach.pool);
+  }
+  if (static_cast<int32_t>(state.waiting.size()) >= state.config.max_waiting) {
+    return Problem{.status = 503,
+                   .type = "too_many_waiting",
+                   .message = std::to_string(state.waiting.size()) +
+                              " requests are waiting already (--polykv-max-waiting)",
+                   .retry_after_s = 2};
+  }
+  return std::nullopt;
+}
+
+std::shared_ptr<Session> OpenSession(EngineState& state, const AttachSpec& attach) {
+  const bool one_request = attach.session_id.empty();
+  const SessionId id = one_request ? "request-" + std::to_string(state.config.boot_id) + "-" +
+                                         std::to_string(state.next_session_number++)
+                                   : attach.session_id;
+  std::shared_ptr<Session>& session = state.sessions[id];
+  if (session == nullptr) {
+    session = std::make_shared<Session>();
+    session->id = id;
+    session->one_request = one_request;
+  }
+  ++session->n_waiting;
+  return session;
+}
+
+struct Want {  // what a request takes over and from where
+  std::shared_ptr<PoolNode> pool;  // null: none that it can share from
+  PrefixMatch match;
+  std::string miss_reason;
+};
+
+uint64_t& MissCounter(Counters::MissReasons& miss, const std::string& reason) {
+  if (reason == "no_pool") return miss.no_pool;
+  if (reason == "evicted") return miss.evicted;
+  if (reason == "window") return miss.window;
+  if (reason == "recurrent") return miss.recurrent;
+  if (reason == "split") return miss.split;
+  return miss.diverged;
+}
+
+// The free slot that holds most of the prompt if that is worth it, else the least recently used one;
+// llama-server's choice, ties included. Sessions bring their own sequence and only need the seat.
+Slot* ChooseSlot(EngineState& state, const Generation& generation) {
+  const auto free = [](const Slot& slot) { return slot.running == nullptr; };
+  if (generation.request->id_slot >= 0) {
+    const auto index = static_cast<size_t>(generation.request->id_slot) % state.slots.size();
+    return free(state.slots[index]) ? &state.slots[index] : nullptr;
+  }
+  Slot* best = nullptr;
+  if (generation.session == nullptr && state.config.slot_prompt_similarity > 0) {
+    float best_similarity = state.config.slot_prompt_similarity;
+    for (Slot& slot : state.slots) {
+      if (!free(slot) || slot.own.tokens.empty()) continue;
+      const float similarity =
+          static_cast<float>(LongestCommonPrefix(slot.own.tokens, generation.request->prompt)) /
+          static_cast<float>(generation.n_prompt());
+      if (similarity > best_similarity) {
+        best_similarity = similarity;
+        best = &slot;
+      }
+    }
+  }
+  if (best != nullptr) return best;
+  for (Slot& slot : state.slots) {
+    if (free(slot) && (best == nullptr || slot.last_used <= best->last_used)) best = &slot;
+  }
+  return best;
+}
+
+// Finds the request's pool and makes sure that its cells are there or on their way.
+// Nothing: it waits for them.
+std::optional<Want> ResolvePool(EngineState& state, const Generation& generation) {
+  Want want;
+  const AttachSpec& attach = generation.request->attach;
+  if (attach.pool.empty()) return want;
+  want.pool = state.pools.FindOrNull(attach.pool);
+  if (want.pool == nullptr) {
+    want.miss_reason = "no_pool";
+    return want;
+  }
+  want.pool->last_access = state.now();
+  if (state.backend->info().sharing == Sharing::kOff || generation.session == nullptr) {
+    want.miss_reason = state.backend->info().sharing_reason;
+    want.pool = nullptr;
+    return want;
+  }
+  if (want.pool->residency == Residency::kEvicted && RebuildPool(state, want.pool)) {
+    want.miss_reason = "evicted";
+    want.pool = nullptr;
+    return want;
+  }
+  if (want.pool->residency == Residency::kMaterializing) return std::nullopt;
+  return want;
+}
+
+// Are there cells for the rest of the prompt and a first stretch of decoding?
+Outcome CheckRoom(EngineState& state, Generation& generation, const Sequence& sequence,
+                  const Want& want) {
+  const int32_t n_uncached = generation.n_prompt() - want.match.n_reused();
+  const int32_t needed = n_uncached + FirstStretch(state.config, generation);
+  const int32_t kept = std::max(0, want.match.n_own - sequence.lease.length());
+  const int32_t given_up = sequence.n_private() - std::min(kept, sequence.n_private());
+  const auto available = [&] {
+    return state.cache.free() + given_up - ReservedCells(state) +
+           ReclaimableCells(state, &sequence, want.pool.get());
+  };
+  if (needed <= available()) return Outcome::kStarted;
+  if (!state.running.empty() || !state.materializing.empty()) return Outcome::kNoRoom;
+  while (needed > available() && ReclaimOnce(state, &sequence, want.pool.get())) {
+  }
+  if (n_uncached + 1 <= available()) return Outcome::kStarted;
+  Fail(state, generation,
+       {.status = 503,
+        .type = "no_free_cells",
+        .message = "the request needs " + std::to_string(n_uncached + 1) + " cells and " +
+                   std::to_string(std::max(0, available())) +
+                   " can be had beside what is pinned; release a pool or end sessions",
+        .retry_after_s = 5});
+  return Outcome::kAnswered;
+}
+
+// A sequence for the session, taken from the longest idle one if need be.
+bool AcquireSequence(EngineState& state, Session& session) {
+  if (session.sequence.id != kNoSeq) return true;
+  auto seq = state.session_seqs.Allocate();
+  if (!seq) {
+    Session* oldest = nullptr;
+    for (const auto& [id, other] : state.sessions) {
+      if (other->running || other->sequence.id == kNoSeq) continue;
+      if (oldest == nullptr || other->last_active < oldest->last_active) oldest = other.get();
+    }
+    if (oldest == nullptr) return false;
+    DropSessionCells(state, *oldest);
+    seq = state.session_seqs.Allocate();
+  }
+  session.sequence.id = *seq;
+  return true;
+}
+
+void CountAttach(EngineState& state, const Generation& generation, PoolNode* pool, int32_t n_reused) {
+  Counters& counters = state.counters;
+  counters.n_prompt_cached += static_cast<uint64_t>(n_reused);
+  const AttachReport& report = generation.report;
+  if (!report.miss_reason.empty()) ++MissCounter(counters.miss, report.miss_reason);
+  if (generation.request->attach.pool.empty()) return;
+  ++counters.pool_queries;
+  counters.pool_query_tokens += static_cast<uint64_t>(generation.n_prompt());
+  counters.pool_hit_tokens += static_cast<uint64_t>(n_reused);
+  if (n_reused > 0) ++counters.pool_hits;
+  if (pool == nullptr) return;
+  ++pool->queries;
+  if (n_reused > 0) ++pool->hits;
+}
+
+// Takes over the cached prefix; returns its length.
+int32_t TakePrefix(EngineState& state, Sequence& sequence, const Want& want) {
+  if (want.match.n_pool == 0) return state.cache.Trim(sequence, want.match.n_own);
+  state.cache.Clear(sequence);
+  state.cache.Share(sequence, want.pool, want.match.n_pool);
+  return want.match.n_pool;
+}
+
+void Announce(EngineState& state, Generation& generation) {
+  const GenerationRequest& request = *generation.request;
+  if (!generation.announced) {
+    state.events.emplace_back(request.channel,
+                              Started{generation.slot_id, generation.timings, generation.report});
+  }
+  generation.announced = true;
+  if (request.stream && request.return_progress) {
+    state.events.emplace_back(
+        request.channel, Progress{generation.n_prompt(), generation.timings.n_prompt_cached,
+                                  generation.timings.n_prompt_cached, 0});
+  }
+}
+
+void Start(EngineState& state, Generation& generation, Slot& slot, Sequence& sequence,
+           const Want& want) {
+  const TimeUs now = state.now();
+  if (generation.session != nullptr) {
+    Session& session = *generation.session;
+    --session.n_waiting;
+    session.running = true;
+    session.last_active = now;
+    session.pool_id = want.pool != nullptr ? want.pool->id : session.pool_id;
+    generation.report.session_id = session.id;
+  }
+  slot.running = &generation;
+  generation.slot_id = slot.id;
+  generation.sequence = &sequence;
+  generation.phase = Generation::Phase::kPrefill;
+  generation.started_at = now;
+  const int32_t n_reused = TakePrefix(state, sequence, want);
+  AttachReport& report = generation.report;
+  report.pool_id = want.pool != nullptr ? want.pool->id : kNoPool;
+  report.cache_n = n_reused;
+  report.ctx_used = generation.n_prompt();
+  report.ctx_total = generation.n_ctx;
+  report.miss_reason = want.miss_reason;
+  if (want.pool != nullptr && want.match.n_common < want.pool->length()) {
+    report.prefix_break_at = want.match.n_common;
+    if (want.match.n_common == 0) report.miss_reason = "diverged";
+  }
+  generation.timings.t_start = now;
+  generation.timings.n_prompt_cached = n_reused;
+  generation.timings.n_prompt_processed = 0;
+  generation.request->sampler->AcceptPrompt(generation.request->prompt);
+  CountAttach(state, generation, want.pool.get(), n_reused);
+  Announce(state, generation);
+  state.changed = true;
+}
+
+Outcome TryStart(EngineState& state, Generation& generation) {
+  const GenerationRequest& request = *generation.request;
+  if (generation.session != nullptr && generation.session->running) return Outcome::kLater;
+  std::optional<Want> want = ResolvePool(state, generation);
+  if (!want) return Outcome::kLater;
+  if (want->miss_reason == "no_pool" && request.attach.error_on_miss) {
+    Fail(state, generation, PoolNotFound(request.attach.pool));
+    return Outcome::kAnswered;
+  }
+  Slot* const slot = ChooseSlot(state, generation);
+  if (slot == nullptr) return Outcome::kLater;
+  Session* const session = generation.session.get();
+  if (session != nullptr && !AcquireSequence(state, *session)) return Outcome::kLater;
+  Sequence& sequence = session != nullptr ? session->sequence : slot->own;
+  const std::span<const Token> own =
+      request.cache_prompt ? std::span<const Token>(sequence.tokens) : std::span<const Token>();
+  const std::span<const Token> pool =
+      want->pool != nullptr ? std::span<const Token>(want->pool->prefix.tokens)
+                            : std::span<const Token>();
+  want->match = MatchPrefix(request.prompt, own, pool, request.attach.shared_prefix_n_tokens);
+  const int32_t wanted_share = request.attach.shared_prefix_n_tokens.value_or(0);
+  if (want->pool != nullptr && wanted_share > want->match.n_common) {
+    Fail(state, generation,
+         InvalidRequest("shared_prefix_n_tokens is " + std::to_string(wanted_share) +
+                        ", but prompt and pool agree in the first " +
+                        std::to_string(want->match.n_common) + " tokens only"));
+    return Outcome::kAnswered;
+  }
+  const Outcome room = CheckRoom(state, generation, sequence, *want);
+  if (room == Outcome::kStarted) Start(state, generation, *slot, sequence, *want);
+  return room;
+}
+
+}  // namespace
+
+void Enqueue(EngineState& state, std::unique_ptr<GenerationRequest> request) {
+  auto generation = std::make_unique<Generation>(state.next_task_id++, std::move(request), state.now(),
+                                                 state.config.n_predict);
+  const AttachSpec& attach = generation->request->attach;
+  const bool with_session = attach.any() && state.config.max_sessions > 0;
+  generation->n_ctx = with_session ? state.config.n_ctx_session : state.config.n_ctx_plain;
+  if (auto problem = Refusal(state, *generation)) {
+    state.events.emplace_back(generation->request->channel, std::move(*problem));
+    return;
+  }
+  if (with_session) generation->session = OpenSession(state, attach);
+  state.waiting.push_back(std::move(generation));
+  state.changed = true;
+}
+
+void StartWaiting(EngineState& state) {
+  const auto free_slot = [&] {
+    return std::any_of(state.slots.begin(), state.slots.end(),
+                       [](const Slot& slot) { return slot.running == nullptr; });
+  };
+  for (auto it = state.waiting.begin(); it != state.waiting.end() && free_slot();) {
+    switch (TryStart(state, **it)) {
+      case Outcome::kStarted:
+        state.running.push_back(std::move(*it));
+        it = state.waiting.erase(it);
+        break;
+      case Outcome::kAnswered:
+        it = state.waiting.erase(it);
+        break;
+      case Outcome::kLater:
+        ++it;
+        break;
+      case Outcome::kNoRoom:
+        return;
+    }
+  }
+}
+
+}  // namespace polykv

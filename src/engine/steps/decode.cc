@@ -1,0 +1,229 @@
+#include "engine/steps/decode.h"
+
+#include <algorithm>
+#include <exception>
+#include <span>
+
+#include "base/check.h"
+#include "engine/planner.h"
+#include "engine/steps/materialize.h"
+#include "engine/steps/pressure.h"
+#include "engine/steps/retire.h"
+
+namespace polykv {
+namespace {
+
+using Phase = Generation::Phase;
+
+// A stretch of the batch that belongs to one stream or one pool.
+struct BatchEntry {
+  Generation* generation = nullptr;
+  Materialization* pool = nullptr;  // exactly one of the two is set
+  int32_t n_tokens = 1;
+  int32_t output = -1;  // batch index whose logits are sampled; -1: none
+
+  SeqId seq() const { return generation != nullptr ? generation->sequence->id : pool->node->seq; }
+};
+
+using Entries = std::vector<BatchEntry>;
+
+PrefillLimits Limits(const EngineState& state, int32_t n_decoding) {
+  const ModelInfo& info = state.backend->info();
+  return {.n_decoding = n_decoding,
+          .n_batch = info.n_batch,
+          .n_ubatch = info.n_ubatch,
+          .chunk = state.config.prefill_chunk,
+          .us_per_token = state.prefill_us_per_token,
+          .now = state.now()};
+}
+
+Entries PlanStep(EngineState& state) {
+  Entries entries;
+  Entries prefills;  // parallel to jobs
+  std::vector<PrefillJob> jobs;
+  for (const auto& generation : state.running) {
+    if (generation->phase == Phase::kDecode) entries.push_back({.generation = generation.get()});
+    if (generation->phase != Phase::kPrefill) continue;
+    prefills.push_back({.generation = generation.get()});
+    jobs.push_back({generation->n_prompt_left(), generation->timings.n_prompt_processed,
+                    generation->timings.t_queued});
+  }
+  for (Materialization& pool : state.materializing) {
+    prefills.push_back({.pool = &pool});
+    const PoolNode& node = *pool.node;
+    jobs.push_back({node.length() - node.n_materialized, node.n_materialized, pool.since});
+  }
+  const auto n_decoding = static_cast<int32_t>(entries.size());
+  for (const PrefillShare& share : PlanPrefill(jobs, Limits(state, n_decoding))) {
+    entries.push_back(prefills[share.job]);
+    entries.back().n_tokens = share.n_tokens;
+  }
+  return entries;
+}
+
+int32_t CountTokens(std::span<const BatchEntry> entries) {
+  int32_t n = 0;
+  for (const BatchEntry& entry : entries) n += entry.n_tokens;
+  return n;
+}
+
+// Where the entry's next tokens come from.
+std::span<const Token> NextTokens(const BatchEntry& entry) {
+  const auto n = static_cast<size_t>(entry.n_tokens);
+  if (entry.pool != nullptr) {
+    const PoolNode& node = *entry.pool->node;
+    return std::span(node.prefix.tokens).subspan(static_cast<size_t>(node.n_materialized), n);
+  }
+  const Generation& generation = *entry.generation;
+  if (generation.phase == Phase::kDecode) return {&generation.last_token, 1};
+  return std::span<const Token>(generation.request->prompt)
+      .subspan(generation.sequence->tokens.size(), n);
+}
+
+void BuildBatch(std::span<BatchEntry> entries, StepBatch& batch) {
+  batch.clear();
+  for (BatchEntry& entry : entries) {
+    Pos pos = entry.pool != nullptr ? entry.pool->node->n_materialized
+                                    : entry.generation->sequence->n_tokens();
+    for (const Token token : NextTokens(entry)) {
+      batch.push_back({token, pos++, entry.seq(), /*output=*/false});
+    }
+    const bool samples = entry.generation != nullptr &&
+                         (entry.generation->phase == Phase::kDecode ||
+                          entry.generation->n_prompt_left() == entry.n_tokens);
+    entry.output = samples ? static_cast<int32_t>(batch.size()) - 1 : -1;
+    if (samples) batch.back().output = true;
+  }
+}
+
+// The text of one sampled token reaches the client; the stream goes on or ends.
+void Deliver(EngineState& state, Generation& generation, SampledToken sampled, TimeUs now) {
+  const GenerationRequest& request = *generation.request;
+  Timings& timings = generation.timings;
+  ++timings.n_generated;
+  if (timings.n_generated == 1) {
+    timings.t_first = now;
+    timings.t_prompt_last = now;
+    if (generation.session != nullptr) generation.session->ttft_us = now - timings.t_queued;
+  } else {
+    ++state.counters.n_generated_steps;
+    state.counters.generate_us += now - timings.t_last;
+  }
+  timings.t_last = now;
+  ++state.counters.n_generated;
+  generation.rate.AddToken(now);
+  generation.phase = Phase::kDecode;
+  generation.last_token = sampled.token;
+
+  const bool special = request.special || request.preserved_tokens.contains(sampled.token);
+  const std::string text = state.backend->TokenText(sampled.token, special);
+  TextAssembler::Outcome outcome = generation.text.Accept(
+      text, {.end_of_generation = state.backend->IsEndOfGeneration(sampled.token),
+             .context_full = generation.sequence->n_tokens() + 1 >= generation.n_ctx,
+             .n_generated = timings.n_generated,
+             .predict_ms = (now - timings.t_first) / 1'000});
+  if (request.keep_tokens) {
+    generation.tokens.push_back(sampled);
+    generation.token_texts.push_back(outcome.to_send);
+    generation.token_delivered.push_back(outcome.delivered);
+  }
+  if (request.stream && outcome.delivered) {
+    state.events.emplace_back(request.channel, Piece{std::move(outcome.to_send), std::move(sampled),
+                                                     text, timings, outcome.ended});
+  }
+  if (outcome.ended) Finish(state, generation, generation.text.truncated(), "");
+}
+
+void Sample(EngineState& state, Generation& generation, int32_t output, TimeUs now) {
+  try {
+    Deliver(state, generation, generation.request->sampler->Sample(output), now);
+  } catch (const std::exception& error) {  // e.g. a grammar that has no way on
+    Fail(state, generation,
+         {.status = 500, .type = "server_error", .message = std::string("sampling failed: ") + error.what()});
+  }
+}
+
+// The model has computed the entries: cells first, then samples, so that one stream's end does not
+// disturb another's cells.
+void Commit(EngineState& state, std::span<BatchEntry> entries, TimeUs began) {
+  const TimeUs now = state.now();
+  int32_t n_prompt = 0;
+  for (BatchEntry& entry : entries) {
+    if (entry.pool != nullptr) {
+      n_prompt += entry.n_tokens;
+      AdvancePool(state, *entry.pool, entry.n_tokens);
+      continue;
+    }
+    Generation& generation = *entry.generation;
+    const bool prompt = generation.phase == Phase::kPrefill;
+    const std::span<const Token> tokens = NextTokens(entry);
+    state.cache.Append(*generation.sequence, tokens);
+    state.counters.n_tokens_max = std::max<uint64_t>(state.counters.n_tokens_max,
+                                                     generation.sequence->tokens.size());
+    if (!prompt) continue;
+    n_prompt += entry.n_tokens;
+    generation.timings.n_prompt_processed += entry.n_tokens;
+    generation.timings.t_prompt_last = now;
+    if (generation.request->stream && generation.request->return_progress) {
+      state.events.emplace_back(
+          generation.request->channel,
+          Progress{generation.n_prompt(), generation.timings.n_prompt_cached,
+                   generation.sequence->n_tokens(), now - generation.timings.t_start});
+    }
+  }
+  ++state.counters.n_decode;
+  state.counters.n_busy_slots += state.running.size();
+  if (n_prompt > 0) {
+    state.counters.n_prompt_processed += static_cast<uint64_t>(n_prompt);
+    state.counters.prompt_us += now - began;
+    constexpr double kAlpha = 0.2;  // of the newest step in the running mean
+    const double us = static_cast<double>(now - began) / CountTokens(entries);
+    state.prefill_us_per_token += kAlpha * (us - state.prefill_us_per_token);
+  }
+  for (const BatchEntry& entry : entries) {
+    if (entry.output >= 0) Sample(state, *entry.generation, entry.output, now);
+  }
+}
+
+// A batch failed. Alone, each stream shows whether the fault is its own; the others lose nothing.
+void Execute(EngineState& state, std::span<BatchEntry> entries);
+
+void Isolate(EngineState& state, std::span<BatchEntry> entries) {
+  const Problem fault{.status = 500, .type = "server_error", .message = "compute error"};
+  if (entries.size() > 1) {
+    for (BatchEntry& entry : entries) Execute(state, {&entry, 1});
+  } else if (entries[0].pool != nullptr) {
+    FailPool(state, *entries[0].pool, fault);
+  } else {
+    Fail(state, *entries[0].generation, fault);
+  }
+}
+
+void Execute(EngineState& state, std::span<BatchEntry> entries) {
+  BuildBatch(entries, state.batch);
+  const TimeUs began = state.now();
+  switch (state.backend->Decode(state.batch)) {
+    case DecodeStatus::kOk:
+      return Commit(state, entries, began);
+    case DecodeStatus::kFailed:
+      return Isolate(state, entries);
+    case DecodeStatus::kNoRoom:
+      state.out_of_room = true;
+      return;
+  }
+}
+
+}  // namespace
+
+bool RunModelStep(EngineState& state) {
+  Entries entries = PlanStep(state);
+  while (!entries.empty() && MakeRoom(state, CountTokens(entries))) entries = PlanStep(state);
+  if (entries.empty()) return false;
+  state.out_of_room = false;
+  Execute(state, entries);
+  SweepEnded(state);
+  if (state.out_of_room) MakeSomeRoom(state);
+  return true;
+}
+
+}  // namespace polykv

@@ -1,0 +1,11 @@
+// One call of the model: decode tokens first, then prompt tokens as planned.
+#pragma once
+
+#include "engine/state.h"
+
+namespace polykv {
+
+// Computes one step and handles what comes of it. False if there was nothing to compute.
+bool RunModelStep(EngineState& state);
+
+}  // namespace polykv

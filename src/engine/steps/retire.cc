@@ -1,0 +1,170 @@
+#include "engine/steps/retire.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "engine/steps/materialize.h"
+
+namespace polykv {
+namespace {
+
+constexpr TimeUs kUsPerMs = 1'000;
+
+SlotView LastView(const Generation& generation, const SlotView& before) {
+  SlotView view = before;
+  view.task_id = generation.task_id;
+  view.n_tokens = generation.sequence->n_tokens();
+  view.timings = generation.timings;
+  view.n_predict = generation.n_predict;
+  view.has_new_line = generation.text.has_new_line();
+  view.params_json = generation.request->params_json;
+  return view;
+}
+
+void ForgetSession(EngineState& state, Session& session) {
+  POLYKV_CHECK(!session.running && session.n_waiting == 0);
+  DropSessionCells(state, session);
+  state.sessions.erase(SessionId(session.id));  // a copy: the key lives in the session
+}
+
+// The generation lets go of slot and session. Its cells stay for the next request unless `give_up`.
+void Leave(EngineState& state, Generation& generation, bool give_up) {
+  POLYKV_CHECK(generation.phase != Generation::Phase::kEnded);
+  const TimeUs now = state.now();
+  if (generation.slot_id >= 0) {
+    Slot& slot = state.slots[static_cast<size_t>(generation.slot_id)];
+    slot.last = LastView(generation, slot.last);
+    if (give_up) state.cache.Clear(*generation.sequence);
+    slot.running = nullptr;
+    slot.last_used = now;
+    if (generation.session != nullptr) {
+      generation.session->running = false;
+      generation.session->last_active = now;
+    }
+  } else if (generation.session != nullptr) {
+    --generation.session->n_waiting;
+  }
+  generation.phase = Generation::Phase::kEnded;
+  state.changed = true;
+  const std::shared_ptr<Session> session = generation.session;
+  if (session == nullptr || session->running || session->n_waiting > 0) return;
+  const bool never_ran = session->last_active == 0;
+  if (generation.request->attach.session_end || session->one_request || session->end_when_idle ||
+      never_ran) {
+    ForgetSession(state, *session);
+  }
+}
+
+}  // namespace
+
+void Finish(EngineState& state, Generation& generation, bool truncated, std::string stop_reason) {
+  Finished finished;
+  const TimeUs now = state.now();
+  generation.report.ctx_used = generation.sequence->n_tokens();
+  generation.report.session_tps = generation.rate.TokensPerSecond(now);
+  generation.report.stop_reason = std::move(stop_reason);
+  finished.slot_id = generation.slot_id;
+  finished.text = generation.text.text();
+  finished.tokens = std::move(generation.tokens);
+  finished.token_texts = std::move(generation.token_texts);
+  finished.token_delivered = std::move(generation.token_delivered);
+  finished.stop = generation.text.stop() == StopKind::kNone ? StopKind::kLimit : generation.text.stop();
+  finished.stopping_word = generation.text.stopping_word();
+  finished.truncated = truncated;
+  finished.has_new_line = generation.text.has_new_line();
+  finished.n_tokens_cached = generation.sequence->n_tokens();
+  finished.timings = generation.timings;
+  finished.report = generation.report;
+  const bool exhausted = !generation.report.stop_reason.empty();
+  if (exhausted) ++state.counters.kv_exhausted;
+  Leave(state, generation, /*give_up=*/exhausted);
+  state.events.emplace_back(generation.request->channel, std::move(finished));
+}
+
+void Fail(EngineState& state, Generation& generation, Problem problem) {
+  Leave(state, generation, /*give_up=*/true);
+  state.events.emplace_back(generation.request->channel, std::move(problem));
+}
+
+void Cancel(EngineState& state, Generation& generation) {
+  ++state.counters.cancelled;
+  Leave(state, generation, /*give_up=*/true);
+}
+
+void DropSessionCells(EngineState& state, Session& session) {
+  if (session.sequence.id == kNoSeq) return;
+  state.cache.Clear(session.sequence);
+  state.session_seqs.Free(std::exchange(session.sequence.id, kNoSeq));
+  state.changed = true;
+}
+
+bool EndSession(EngineState& state, const SessionId& id) {
+  const auto it = state.sessions.find(id);
+  if (it == state.sessions.end()) return false;
+  const std::shared_ptr<Session> session = it->second;
+  session->end_when_idle = true;
+  if (!session->running && session->n_waiting == 0) {
+    ForgetSession(state, *session);
+    return true;
+  }
+  const Problem gone{.status = 410,
+                     .type = "session_ended",
+                     .message = "the session was deleted while this request was open"};
+  const auto end = [&](const std::unique_ptr<Generation>& generation) {
+    if (generation->session == session && generation->phase != Generation::Phase::kEnded) {
+      Fail(state, *generation, gone);
+    }
+  };
+  std::for_each(state.waiting.begin(), state.waiting.end(), end);
+  std::for_each(state.running.begin(), state.running.end(), end);
+  SweepEnded(state);
+  return true;
+}
+
+void SweepEnded(EngineState& state) {
+  const auto ended = [](const std::unique_ptr<Generation>& generation) {
+    return generation->phase == Generation::Phase::kEnded;
+  };
+  std::erase_if(state.waiting, ended);
+  std::erase_if(state.running, ended);
+}
+
+void ReapAbandoned(EngineState& state) {
+  const auto reap = [&](const std::unique_ptr<Generation>& generation) {
+    if (generation->cancelled()) Cancel(state, *generation);
+  };
+  std::for_each(state.waiting.begin(), state.waiting.end(), reap);
+  std::for_each(state.running.begin(), state.running.end(), reap);
+  SweepEnded(state);
+  for (auto job = state.materializing.begin(); job != state.materializing.end();) {
+    Materialization& materialization = *job++;
+    const size_t n_gone = std::erase_if(materialization.waiters, [](const auto& waiter) {
+      return waiter.channel->cancelled();
+    });
+    materialization.node->refs -= static_cast<int32_t>(n_gone);
+    if (!materialization.wanted && materialization.waiters.empty()) {
+      FailPool(state, materialization, {.status = 499, .type = "cancelled", .message = "cancelled"});
+    }
+  }
+}
+
+void ReapExpired(EngineState& state) {
+  const TimeUs now = state.now();
+  std::vector<std::shared_ptr<PoolNode>> expired;
+  for (const auto& [id, node] : state.pools.nodes()) {
+    if (node->pinned && node->pinned_until > 0 && now >= node->pinned_until) node->pinned = false;
+    const bool due = node->release_at > 0 && now >= node->release_at;
+    if (due && !node->pinned && node->n_children == 0) expired.push_back(node);
+  }
+  for (const auto& node : expired) ReleasePool(state, node);
+  std::vector<SessionId> idle;
+  for (const auto& [id, session] : state.sessions) {
+    const bool open = session->running || session->n_waiting > 0;
+    if (!open && now - session->last_active >= state.config.session_idle_ms * kUsPerMs) {
+      idle.push_back(id);
+    }
+  }
+  for (const SessionId& id : idle) EndSession(state, id);
+}
+
+}  // namespace polykv

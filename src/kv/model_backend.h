@@ -1,0 +1,96 @@
+// What the engine asks of a model: KV sequences, decoding, text. Implemented by llama/ on libllama and by
+// kv/fake_backend; tests/conformance runs the same suite on both.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/types.h"
+#include "kv/step_batch.h"
+
+namespace polykv {
+
+enum class Sharing {
+  kAnyPosition,  // plain attention: any prefix of a sequence can be shared
+  kOff,          // sharing would be wrong or is not possible; `ModelInfo::sharing_reason` says why
+};
+
+struct ModelInfo {
+  int32_t n_vocab = 0;
+  int32_t n_ctx = 0;        // cells of the cache
+  int32_t n_ctx_seq = 0;    // what one sequence may hold as the cache is laid out
+  int32_t n_ctx_train = 0;  // 0: unknown
+  int32_t n_seq_max = 0;    // every SeqId is below it, always
+  int32_t n_batch = 0;      // largest StepBatch
+  int32_t n_ubatch = 0;     // tokens that are computed together
+  int64_t bytes_per_cell = 0;
+  bool unified = true;  // one stream of cells; false: one buffer per sequence, nothing is shared
+  Sharing sharing = Sharing::kAnyPosition;
+  std::string sharing_reason;  // "window", "recurrent", "split"; empty with kAnyPosition
+  int32_t n_swa = 0;           // sliding window, 0: none or kept whole
+};
+
+enum class DecodeStatus {
+  kOk,
+  kNoRoom,  // no free cells for the batch; nothing changed
+  kFailed,  // invalid batch or compute error; the batch's cells are gone, earlier ones stay
+};
+
+struct TokenCandidate {
+  Token token;
+  std::string text;
+  float probability;
+};
+
+struct SampledToken {
+  Token token = 0;
+  float probability = 1.0F;         // filled when top is
+  std::vector<TokenCandidate> top;  // most probable first, only when the request asked for it
+};
+
+// One stream's sampling state. Made on any thread, then used by the engine thread only.
+class Sampler {
+ public:
+  virtual ~Sampler() = default;
+
+  // Tells the sampler the whole prompt, in order (penalties look back at it). Once, before Sample.
+  virtual void AcceptPrompt(std::span<const Token> prompt) = 0;
+
+  // Samples at `output_index`, an index into the batch of the backend's last Decode whose `output` was
+  // set, and accepts the token.
+  virtual SampledToken Sample(int32_t output_index) = 0;
+};
+
+// Engine thread only, except where said.
+class ModelBackend {
+ public:
+  virtual ~ModelBackend() = default;
+
+  virtual const ModelInfo& info() const = 0;  // any thread; constant
+
+  // Adds `dst` to the cells of `src` in [p0, p1): metadata only, no copy of the cells.
+  // REQUIRES: info().sharing allows it, dst holds no cell in [p0, p1), both ids < n_seq_max.
+  virtual void ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) = 0;
+
+  // Removes `seq` from its cells in [p0, p1) (p1 = kToEnd: all from p0); cells that nobody holds are free
+  // then. False if this memory cannot remove a part of a sequence; nothing changed then.
+  // Removing a whole sequence never fails.
+  virtual bool RemoveRange(SeqId seq, Pos p0, Pos p1) = 0;
+
+  // Lowest position that `seq` still has cells for; -1 if it has none.
+  virtual Pos MinPos(SeqId seq) const = 0;
+
+  // Computes the batch and writes its cells. Positions of each sequence continue what it holds.
+  virtual DecodeStatus Decode(const StepBatch& batch) = 0;
+
+  virtual bool IsEndOfGeneration(Token token) const = 0;                   // any thread
+  virtual std::string TokenText(Token token, bool special) const = 0;      // any thread
+  virtual std::vector<Token> Tokenize(std::string_view text, bool add_special,
+                                      bool parse_special) const = 0;       // any thread
+};
+
+}  // namespace polykv

@@ -1,0 +1,26 @@
+#include "meter/rate_window.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace polykv {
+
+void RateWindow::AddToken(TimeUs now) {
+  POLYKV_CHECK(count_ == 0 || now >= Stamp(0));
+  stamps_[static_cast<size_t>(count_ % kTokens)] = now;
+  ++count_;
+}
+
+double RateWindow::TokensPerSecond(TimeUs now) const {
+  const int64_t max_gaps = std::min(count_, kTokens) - 1;
+  if (max_gaps < kMinGaps) return 0;
+  int64_t gaps = kMinGaps;
+  while (gaps < max_gaps && Stamp(0) - Stamp(gaps + 1) <= kWindowUs) ++gaps;
+  const auto span_us = static_cast<double>(std::max<TimeUs>(1, Stamp(0) - Stamp(gaps)));
+  const double rate = static_cast<double>(gaps) * 1e6 / span_us;
+  const auto since_last_us = static_cast<double>(now - Stamp(0));
+  return since_last_us > 0 ? std::min(rate, 1e6 / since_last_us) : rate;
+}
+
+}  // namespace polykv

@@ -1,0 +1,33 @@
+// Experienced tokens per second of one stream: what its client sees, from the engine's token stamps.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "base/types.h"
+
+namespace polykv {
+
+// The rate over the shorter of the last 128 tokens and the last 2 s, but at least the last 4 gaps, and
+// never above 1 / (time since the last token), so that a stall shows at once. The first token of a
+// request is no decode step: its stamp only starts the first gap. Not thread-safe. 1 KiB, no allocation.
+class RateWindow {
+ public:
+  void AddToken(TimeUs now);  // REQUIRES: stamps do not go back
+  void Reset() { count_ = 0; }
+
+  // Tokens per second; 0 while there are fewer than 4 gaps ("warming").
+  double TokensPerSecond(TimeUs now) const;
+
+ private:
+  static constexpr int64_t kTokens = 128;  // spec §5
+  static constexpr int64_t kMinGaps = 4;
+  static constexpr TimeUs kWindowUs = 2'000'000;
+
+  TimeUs Stamp(int64_t back) const { return stamps_[static_cast<size_t>((count_ - 1 - back) % kTokens)]; }
+
+  std::array<TimeUs, kTokens> stamps_{};  // ring
+  int64_t count_ = 0;
+};
+
+}  // namespace polykv

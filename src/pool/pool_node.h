@@ -1,0 +1,60 @@
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/types.h"
+
+namespace polykv {
+
+enum class Residency { kMaterializing, kResident, kEvicted };
+
+// What a pool is: sealed at creation, const ever after.
+struct PoolPrefix {
+  std::vector<Token> tokens;     // [0, L)
+  std::vector<uint64_t> hashes;  // parallel, cumulative (pool/prefix.h)
+};
+
+// One node of the pool tree. It owns the cells [shared_len, L) that it computed; the tree below it and
+// the sequences attached to it hold them too. Engine thread only.
+struct PoolNode {
+  // Constant after construction.
+  PoolId id = kNoPool;
+  PoolPrefix prefix;
+  std::shared_ptr<PoolNode> parent;  // null at a root
+  Pos branch_pos = 0;                // D: tokens [0, D) are the parent's
+  Pos shared_len = 0;                // cells [0, shared_len) are physically the parent's; <= D
+
+  // Cells. Changed by PoolTree only, which counts them.
+  SeqId seq = kNoSeq;         // kNoSeq: evicted or released
+  Pos n_materialized = 0;     // cells [shared_len, n_materialized) are computed
+  std::multiset<Pos> leases;  // per attached sequence: it shares [0, p)
+  Residency residency = Residency::kMaterializing;
+  bool released = false;  // no longer in the tree; lives on while it has leases
+
+  std::vector<std::string> names;  // the first is shown
+
+  // Lifetime.
+  int32_t refs = 0;
+  bool pinned = false;
+  TimeUs pinned_until = 0;  // 0: no limit
+  TimeUs release_at = 0;    // when refs is 0; 0: not scheduled
+  TimeUs last_access = 0;
+  int32_t n_children = 0;
+
+  uint64_t hits = 0;
+  uint64_t queries = 0;
+
+  Pos length() const { return static_cast<Pos>(prefix.tokens.size()); }
+  bool in_use() const { return n_children > 0 || !leases.empty(); }
+  // Cells that this node accounts for: its own range while it holds a sequence, else the part of it
+  // that the longest lease keeps alive.
+  int32_t OwnedCells() const {
+    const Pos end = seq != kNoSeq ? n_materialized : (leases.empty() ? 0 : *leases.rbegin());
+    return end > shared_len ? end - shared_len : 0;
+  }
+};
+
+}  // namespace polykv

@@ -1,0 +1,178 @@
+#include "pool/pool_tree.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "base/check.h"
+#include "pool/prefix.h"
+
+namespace polykv {
+
+PoolLease::PoolLease(PoolTree* tree, std::shared_ptr<PoolNode> node, Pos length)
+    : tree_(tree), node_(std::move(node)), length_(length) {
+  tree_->AddLease(*node_, length_);
+}
+
+PoolLease::PoolLease(PoolLease&& other) noexcept
+    : tree_(other.tree_), node_(std::move(other.node_)), length_(std::exchange(other.length_, 0)) {}
+
+PoolLease& PoolLease::operator=(PoolLease&& other) noexcept {
+  if (this != &other) {
+    Reset();
+    tree_ = other.tree_;
+    node_ = std::move(other.node_);
+    length_ = std::exchange(other.length_, 0);
+  }
+  return *this;
+}
+
+void PoolLease::Reset() {
+  if (node_ == nullptr) return;
+  const std::shared_ptr<PoolNode> node = std::move(node_);
+  node_ = nullptr;
+  tree_->RemoveLease(node, std::exchange(length_, 0));
+}
+
+void PoolLease::Shrink(Pos length) {
+  POLYKV_CHECK(length >= 0 && length <= length_);
+  if (length == length_) return;
+  if (length == 0) return Reset();
+  tree_->AddLease(*node_, length);
+  tree_->RemoveLease(node_, length_);
+  length_ = length;
+}
+
+std::shared_ptr<PoolNode> PoolTree::CreateRoot(std::vector<Token> tokens, SeqId seq, TimeUs now) {
+  auto node = std::make_shared<PoolNode>();
+  node->id = next_id_++;
+  node->prefix.hashes = CumulativeHashes(tokens);
+  node->prefix.tokens = std::move(tokens);
+  node->seq = seq;
+  node->refs = 1;
+  node->last_access = now;
+  nodes_.emplace(node->id, node);
+  by_hash_.emplace(node->prefix.hashes.back(), node->id);
+  return node;
+}
+
+std::shared_ptr<PoolNode> PoolTree::FindOrNull(PoolId id) const {
+  const auto it = nodes_.find(id);
+  return it == nodes_.end() ? nullptr : it->second;
+}
+
+std::shared_ptr<PoolNode> PoolTree::FindOrNull(std::string_view reference) const {
+  PoolId id = kNoPool;
+  const char* const end = reference.data() + reference.size();
+  const auto parsed = std::from_chars(reference.data(), end, id);
+  if (parsed.ec == std::errc() && parsed.ptr == end) return FindOrNull(id);
+  const auto it = by_name_.find(std::string(reference));
+  return it == by_name_.end() ? nullptr : FindOrNull(it->second);
+}
+
+std::shared_ptr<PoolNode> PoolTree::FindRootOrNull(const std::vector<Token>& tokens) const {
+  const auto [begin, end] = by_hash_.equal_range(CumulativeHashes(tokens).back());
+  for (auto it = begin; it != end; ++it) {
+    auto node = FindOrNull(it->second);
+    if (node->parent == nullptr && node->prefix.tokens == tokens) return node;
+  }
+  return nullptr;
+}
+
+void PoolTree::AddName(PoolNode& node, std::string name) {
+  POLYKV_CHECK(by_name_.emplace(name, node.id).second);
+  node.names.push_back(std::move(name));
+}
+
+PoolLease PoolTree::Attach(const std::shared_ptr<PoolNode>& node, Pos length) {
+  POLYKV_CHECK(node->residency == Residency::kResident);
+  POLYKV_CHECK(length > 0 && length <= node->length());
+  return PoolLease(this, node, length);
+}
+
+void PoolTree::AddLease(PoolNode& node, Pos length) {
+  cells_ -= node.OwnedCells();
+  node.leases.insert(length);
+  cells_ += node.OwnedCells();
+}
+
+void PoolTree::RemoveLease(const std::shared_ptr<PoolNode>& node, Pos length) {
+  const auto it = node->leases.find(length);
+  POLYKV_CHECK(it != node->leases.end());
+  cells_ -= node->OwnedCells();
+  node->leases.erase(it);
+  cells_ += node->OwnedCells();
+  if (node->released && node->leases.empty()) std::erase(released_, node);
+}
+
+void PoolTree::AddMaterialized(PoolNode& node, Pos n_tokens) {
+  POLYKV_CHECK(node.residency == Residency::kMaterializing);
+  node.n_materialized += n_tokens;
+  cells_ += n_tokens;
+  POLYKV_CHECK(node.n_materialized <= node.length());
+  if (node.n_materialized == node.length()) node.residency = Residency::kResident;
+}
+
+SeqId PoolTree::DropCells(PoolNode& node) {
+  cells_ -= node.OwnedCells();
+  const SeqId seq = std::exchange(node.seq, kNoSeq);
+  node.n_materialized = 0;
+  node.residency = Residency::kEvicted;
+  cells_ += node.OwnedCells();
+  return seq;
+}
+
+void PoolTree::BeginRebuild(PoolNode& node, SeqId seq) {
+  POLYKV_CHECK(node.residency == Residency::kEvicted && node.leases.empty());
+  node.seq = seq;
+  node.residency = Residency::kMaterializing;
+}
+
+void PoolTree::Release(const std::shared_ptr<PoolNode>& node) {
+  POLYKV_CHECK(node->n_children == 0 && node->seq == kNoSeq && !node->released);
+  node->released = true;
+  nodes_.erase(node->id);
+  for (const std::string& name : node->names) by_name_.erase(name);
+  const auto [begin, end] = by_hash_.equal_range(node->prefix.hashes.back());
+  by_hash_.erase(std::find_if(begin, end, [&](const auto& e) { return e.second == node->id; }));
+  if (!node->leases.empty()) released_.push_back(node);
+}
+
+bool PoolTree::Evictable(const PoolNode& node) {
+  return node.residency == Residency::kResident && !node.pinned && !node.in_use();
+}
+
+std::shared_ptr<PoolNode> PoolTree::EvictableOrNull(const PoolNode* keep) const {
+  std::shared_ptr<PoolNode> oldest;
+  for (const auto& [id, node] : nodes_) {
+    if (node.get() == keep || !Evictable(*node)) continue;
+    if (oldest == nullptr || node->last_access < oldest->last_access) oldest = node;
+  }
+  return oldest;
+}
+
+int32_t PoolTree::EvictableCells(const PoolNode* keep) const {
+  int32_t cells = 0;
+  for (const auto& [id, node] : nodes_) {
+    if (node.get() != keep && Evictable(*node)) cells += node->OwnedCells();
+  }
+  return cells;
+}
+
+void PoolTree::CheckIntegrity() const {
+  int32_t cells = 0;
+  for (const auto& [id, node] : nodes_) {
+    POLYKV_CHECK(id == node->id && !node->released);
+    POLYKV_CHECK((node->seq == kNoSeq) == (node->residency == Residency::kEvicted));
+    POLYKV_CHECK(node->leases.empty() || *node->leases.rbegin() <= node->length());
+    cells += node->OwnedCells();
+  }
+  for (const auto& node : released_) {
+    POLYKV_CHECK(node->released && !node->leases.empty());
+    cells += node->OwnedCells();
+  }
+  POLYKV_CHECK(by_hash_.size() == nodes_.size());
+  POLYKV_CHECK(cells == cells_);
+}
+
+}  // namespace polykv

@@ -1,0 +1,91 @@
+// Every pool, by id, name and content, and the count of the cells that pools account for.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "pool/pool_node.h"
+
+namespace polykv {
+
+class PoolTree;
+
+// A sequence's hold on the cells [0, length) of a pool. Releases it when destroyed.
+class PoolLease {
+ public:
+  PoolLease() = default;
+  PoolLease(PoolLease&& other) noexcept;
+  PoolLease& operator=(PoolLease&& other) noexcept;
+  ~PoolLease() { Reset(); }
+
+  const PoolNode* node() const { return node_.get(); }
+  Pos length() const { return length_; }  // 0: holds nothing
+  void Shrink(Pos length);                // REQUIRES: 0 <= length <= length()
+  void Reset();
+
+ private:
+  friend class PoolTree;
+  PoolLease(PoolTree* tree, std::shared_ptr<PoolNode> node, Pos length);
+
+  PoolTree* tree_ = nullptr;
+  std::shared_ptr<PoolNode> node_;
+  Pos length_ = 0;
+};
+
+// Engine thread only. Outlives every lease.
+class PoolTree {
+ public:
+  explicit PoolTree(PoolId first_id) : next_id_(first_id) {}
+
+  // A root over `tokens`, holding `seq`, nothing computed yet, with one reference and no name.
+  std::shared_ptr<PoolNode> CreateRoot(std::vector<Token> tokens, SeqId seq, TimeUs now);
+
+  std::shared_ptr<PoolNode> FindOrNull(PoolId id) const;
+  // By decimal id or by name.
+  std::shared_ptr<PoolNode> FindOrNull(std::string_view reference) const;
+  // A root with exactly these tokens; null if there is none.
+  std::shared_ptr<PoolNode> FindRootOrNull(const std::vector<Token>& tokens) const;
+
+  // One more name for the pool. REQUIRES: the name is free.
+  void AddName(PoolNode& node, std::string name);
+
+  // REQUIRES: resident, 0 < length <= node's length.
+  PoolLease Attach(const std::shared_ptr<PoolNode>& node, Pos length);
+
+  void AddMaterialized(PoolNode& node, Pos n_tokens);  // cells are there; resident at full length
+  // The pool's sequence has let go of its cells; returns the sequence id, kNoSeq if it had none.
+  SeqId DropCells(PoolNode& node);
+  void BeginRebuild(PoolNode& node, SeqId seq);  // REQUIRES: evicted
+  // Takes the node out of every index. Its leases stay valid. REQUIRES: no children, cells dropped.
+  void Release(const std::shared_ptr<PoolNode>& node);
+
+  // The pool that a want of cells or sequences may evict: resident, unpinned, neither children nor
+  // leases, least recently used. Null if there is none. `keep` is never chosen.
+  std::shared_ptr<PoolNode> EvictableOrNull(const PoolNode* keep) const;
+  int32_t EvictableCells(const PoolNode* keep) const;
+
+  int32_t cells() const { return cells_; }  // owned by pools, released ones included
+  const std::map<PoolId, std::shared_ptr<PoolNode>>& nodes() const { return nodes_; }
+
+  // Recounts everything; aborts on a difference.
+  void CheckIntegrity() const;
+
+ private:
+  friend class PoolLease;
+  void AddLease(PoolNode& node, Pos length);
+  void RemoveLease(const std::shared_ptr<PoolNode>& node, Pos length);
+  static bool Evictable(const PoolNode& node);
+
+  PoolId next_id_;
+  std::map<PoolId, std::shared_ptr<PoolNode>> nodes_;
+  std::unordered_map<std::string, PoolId> by_name_;
+  std::unordered_multimap<uint64_t, PoolId> by_hash_;  // hash of the whole prefix
+  std::vector<std::shared_ptr<PoolNode>> released_;    // with leases still out
+  int32_t cells_ = 0;
+};
+
+}  // namespace polykv

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+
+#include "meter/rate_window.h"
+#include "session/request.h"
+#include "session/session.h"
+#include "session/text_assembler.h"
+
+namespace polykv {
+
+// One request on its way through the engine. Engine thread only.
+struct Generation {
+  enum class Phase { kWaiting, kPrefill, kDecode, kEnded };
+
+  Generation(int64_t task, std::unique_ptr<GenerationRequest> from, TimeUs now, int32_t n_predict_cap)
+      : task_id(task),
+        request(std::move(from)),
+        n_predict(request->n_predict >= 0 ? request->n_predict : n_predict_cap),
+        text({request->stop_words, request->n_indent, n_predict, request->max_predict_ms}) {
+    timings.t_queued = now;
+    report.session_id = request->attach.session_id;
+  }
+
+  const int64_t task_id;
+  std::unique_ptr<GenerationRequest> request;
+  const int32_t n_predict;  // -1: no limit
+  Phase phase = Phase::kWaiting;
+  int32_t slot_id = -1;                // -1: waiting
+  std::shared_ptr<Session> session;    // null: a plain request, on its slot's own sequence
+  Sequence* sequence = nullptr;        // set with the slot
+  int32_t n_ctx = 0;                   // tokens that its context may hold
+  bool announced = false;              // Started has gone out
+  TimeUs started_at = 0;               // got its slot; the newest is the first victim
+  Token last_token = 0;                // sampled, its cell not yet computed; valid in kDecode
+  TextAssembler text;
+  Timings timings;
+  AttachReport report;
+  RateWindow rate;
+  std::vector<SampledToken> tokens;  // with keep_tokens
+  std::vector<std::string> token_texts;
+  std::vector<bool> token_delivered;
+
+  int32_t n_prompt() const { return static_cast<int32_t>(request->prompt.size()); }
+  int32_t n_prompt_left() const { return n_prompt() - sequence->n_tokens(); }  // in kPrefill
+  bool cancelled() const { return request->channel->cancelled(); }
+};
+
+}  // namespace polykv

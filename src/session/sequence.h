@@ -1,0 +1,21 @@
+#pragma once
+
+#include <vector>
+
+#include "base/types.h"
+#include "pool/pool_tree.h"
+
+namespace polykv {
+
+// One sequence of the cache and what it holds: cells [0, lease.length()) belong to a pool, the rest is
+// private. Changed through SequenceCache only, which keeps model, tokens and count in step.
+struct Sequence {
+  SeqId id = kNoSeq;          // kNoSeq: holds nothing
+  std::vector<Token> tokens;  // parallel to the cells [0, n)
+  PoolLease lease;
+
+  int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
+  int32_t n_private() const { return n_tokens() - lease.length(); }
+};
+
+}  // namespace polykv

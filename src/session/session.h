@@ -1,0 +1,22 @@
+#pragma once
+
+#include "base/types.h"
+#include "session/sequence.h"
+
+namespace polykv {
+
+// A client's lasting conversation. It is known until it is ended or idle for too long, wherever its
+// cells are; it holds no slot between turns. Engine thread only.
+struct Session {
+  SessionId id;
+  bool one_request = false;  // made for a request that named only a pool; ends with it
+  PoolId pool_id = kNoPool;  // the pool that its latest request named
+  Sequence sequence;         // id kNoSeq: its cells were given up
+  bool running = false;      // a request of it holds a slot
+  int32_t n_waiting = 0;     // requests of it in the queue
+  bool end_when_idle = false;
+  TimeUs last_active = 0;
+  TimeUs ttft_us = 0;  // of the latest request
+};
+
+}  // namespace polykv
