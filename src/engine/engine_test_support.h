@@ -150,9 +150,9 @@ class EngineTest : public ::testing::Test {
  private:
   struct EngineTestAlone {
     std::string Run(const std::string& prompt, int32_t n_predict) {
-      FakeBackend backend({.n_ctx = 4096});
+      FakeBackend backend({.n_ctx = 1536});
       EngineConfig config = DefaultConfig();
-      config.n_ctx_plain = 4096;
+      config.n_ctx_plain = 1536;
       Engine engine(&backend, &clock, config);
       auto request = std::make_unique<GenerationRequest>();
       request->prompt = backend.Tokenize(prompt, false, false);

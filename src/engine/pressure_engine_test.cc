@@ -66,6 +66,28 @@ TEST_F(CancelTest, WhileDecoding) {
   EXPECT_EQ(engine_->Snapshot()->counters.cancelled, 1U);
 }
 
+TEST_F(CancelTest, OfAPlainRequestFreesItsSlotsCells) {
+  Handle gone = Submit({.prompt = "plain", .n_predict = 400});
+  Step(10);
+  gone.channel->Cancel();
+  Step();
+  EXPECT_EQ(backend_->CellsUsed(), 0);
+}
+
+TEST_F(CancelTest, OfATurnLeavesWhatTheSessionHeldBefore) {
+  Handle first = Submit({.prompt = "turn one", .attach = {.session_id = "s"}});
+  Finish(first);
+  const std::string second = "turn one" + first.answer.text;
+  Handle gone = Submit({.prompt = second + " turn two", .n_predict = 400, .attach = {.session_id = "s"}});
+  Step(10);
+  gone.channel->Cancel();
+  Step();
+  EXPECT_EQ(backend_->CellsUsed(), 8 + 15);
+  Handle again = Submit({.prompt = second + " other two", .attach = {.session_id = "s"}});
+  EXPECT_EQ(Finish(again).finished->timings.n_prompt_cached, 8 + 15);
+  EXPECT_EQ(again.answer.text, Alone(second + " other two"));
+}
+
 class ExhaustionTest : public EngineTest {};
 
 TEST_F(ExhaustionTest, FourStreamsOf512OnACacheOf1024EndWithoutAnError) {

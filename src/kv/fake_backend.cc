@@ -66,6 +66,7 @@ bool FakeBackend::RemoveRange(SeqId seq, Pos p0, Pos p1) {
     if (!cell.seqs.test(static_cast<size_t>(seq))) continue;
     if (cell.pos < p0 || (p1 != kToEnd && cell.pos >= p1)) continue;
     cell.seqs.reset(static_cast<size_t>(seq));
+    if (cell.seqs.none()) --n_used_;
     content_[static_cast<size_t>(seq)] -= CellContent(cell.pos, cell.token);
   }
   return true;
@@ -82,7 +83,7 @@ DecodeStatus FakeBackend::Decode(const StepBatch& batch) {
     options_.clock->AdvanceUs(options_.step_us +
                               options_.token_us * static_cast<TimeUs>(batch.size()));
   }
-  const int32_t n_free = info_.n_ctx - CellsUsed();
+  const int32_t n_free = info_.n_ctx - n_used_;
   if (std::exchange(refuse_next_, false) || static_cast<int32_t>(batch.size()) > n_free) {
     return DecodeStatus::kNoRoom;
   }
@@ -100,6 +101,7 @@ DecodeStatus FakeBackend::Decode(const StepBatch& batch) {
     cell.pos = entry.pos;
     cell.token = entry.token;
     cell.seqs.set(static_cast<size_t>(entry.seq));
+    ++n_used_;
     uint64_t& content = content_[static_cast<size_t>(entry.seq)];
     content += CellContent(entry.pos, entry.token);
     if (entry.output) outputs_[static_cast<int32_t>(i)] = content;
@@ -133,11 +135,6 @@ std::vector<Token> FakeBackend::Tokenize(std::string_view text, bool /*add_speci
 
 std::unique_ptr<Sampler> FakeBackend::MakeSampler() {
   return std::make_unique<GreedySampler>(this);
-}
-
-int32_t FakeBackend::CellsUsed() const {
-  return static_cast<int32_t>(std::count_if(cells_.begin(), cells_.end(),
-                                            [](const Cell& cell) { return cell.seqs.any(); }));
 }
 
 std::vector<Pos> FakeBackend::Positions(SeqId seq) const {

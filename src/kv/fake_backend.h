@@ -47,7 +47,7 @@ class FakeBackend final : public ModelBackend {
   // Greedy. Stays valid as long as the backend.
   std::unique_ptr<Sampler> MakeSampler();
 
-  int32_t CellsUsed() const;
+  int32_t CellsUsed() const { return n_used_; }
   // Positions that `seq` holds, ascending.
   std::vector<Pos> Positions(SeqId seq) const;
   // Every Decode whose batch has a token of `seq` fails from now on; kNoSeq: none does.
@@ -70,6 +70,7 @@ class FakeBackend final : public ModelBackend {
   FakeBackendOptions options_;
   ModelInfo info_;
   std::vector<Cell> cells_;              // size n_ctx
+  int32_t n_used_ = 0;                   // cells that some sequence holds
   std::vector<uint64_t> content_;        // per sequence: sum of a mix of its (pos, token) cells
   std::map<int32_t, uint64_t> outputs_;  // of the last Decode: batch index → content at that token
   SeqId failing_seq_ = kNoSeq;

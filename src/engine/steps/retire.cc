@@ -27,14 +27,27 @@ void ForgetSession(EngineState& state, Session& session) {
   state.sessions.erase(SessionId(session.id));  // a copy: the key lives in the session
 }
 
-// The generation lets go of slot and session. Its cells stay for the next request unless `give_up`.
-void Leave(EngineState& state, Generation& generation, bool give_up) {
+enum class Keep {
+  kAll,       // the next request may go on from there
+  kEarlier,   // what a known session held before this request; nothing of a plain one
+  kNothing,
+};
+
+void GiveUpCells(EngineState& state, Generation& generation, Keep keep) {
+  Sequence& sequence = *generation.sequence;
+  const bool known = generation.session != nullptr && !generation.session->one_request;
+  const bool earlier = keep == Keep::kEarlier && known;
+  state.cache.Trim(sequence, earlier ? std::min(generation.report.cache_n, sequence.n_tokens()) : 0);
+}
+
+// The generation lets go of slot and session.
+void Leave(EngineState& state, Generation& generation, Keep keep) {
   POLYKV_CHECK(generation.phase != Generation::Phase::kEnded);
   const TimeUs now = state.now();
   if (generation.slot_id >= 0) {
     Slot& slot = state.slots[static_cast<size_t>(generation.slot_id)];
     slot.last = LastView(generation, slot.last);
-    if (give_up) state.cache.Clear(*generation.sequence);
+    if (keep != Keep::kAll) GiveUpCells(state, generation, keep);
     slot.running = nullptr;
     slot.last_used = now;
     if (generation.session != nullptr) {
@@ -77,18 +90,18 @@ void Finish(EngineState& state, Generation& generation, bool truncated, std::str
   finished.report = generation.report;
   const bool exhausted = !generation.report.stop_reason.empty();
   if (exhausted) ++state.counters.kv_exhausted;
-  Leave(state, generation, /*give_up=*/exhausted);
+  Leave(state, generation, exhausted ? Keep::kEarlier : Keep::kAll);
   state.events.emplace_back(generation.request->channel, std::move(finished));
 }
 
 void Fail(EngineState& state, Generation& generation, Problem problem) {
-  Leave(state, generation, /*give_up=*/true);
+  Leave(state, generation, Keep::kNothing);
   state.events.emplace_back(generation.request->channel, std::move(problem));
 }
 
 void Cancel(EngineState& state, Generation& generation) {
   ++state.counters.cancelled;
-  Leave(state, generation, /*give_up=*/true);
+  Leave(state, generation, Keep::kEarlier);
 }
 
 void DropSessionCells(EngineState& state, Session& session) {
