@@ -1,0 +1,82 @@
+"""The checks of ./polykv check: format, clang-tidy, include directions, link map.
+
+    python tools/check.py --build BUILD_FOLDER [--fix]
+
+Runs in an environment with the packages of tools/requirements-check.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+
+
+def run(command: list[str | Path]) -> str:
+    """The output of a command that failed, or ''."""
+    done = subprocess.run(
+        command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    return (done.stdout or f"{command[0]} failed") if done.returncode else ""
+
+
+def check_format(fix: bool) -> str:
+    files = [p for folder in ("src", "tests") for p in sorted((ROOT / folder).rglob("*"))]
+    sources = [p for p in files if p.suffix in (".h", ".cc")]
+    mode = ["-i"] if fix else ["--dry-run", "-Werror"]
+    return run([BIN / "clang-format", *mode, *sources])
+
+
+def check_tidy(build: Path) -> str:
+    """clang-tidy on every source of ours that the build compiles."""
+    commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
+    sources = sorted({entry["file"] for entry in commands})
+    started = shown = time.monotonic()
+    output = []
+
+    def tidy(source: str) -> str:
+        return run([BIN / "clang-tidy", "--quiet", "-p", build, source])
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for done, result in enumerate(pool.map(tidy, sources), 1):
+            output.append(result)
+            if time.monotonic() - shown > (0.5 if sys.stderr.isatty() else 30):
+                shown = time.monotonic()
+                end = "\r" if sys.stderr.isatty() else "\n"
+                elapsed = f"{shown - started:.0f} s"
+                print(f"tidy [{done}/{len(sources)}] {elapsed}", end=end, file=sys.stderr, flush=True)
+    return "".join(output)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="the checks of ./polykv check")
+    parser.add_argument("--build", type=Path, required=True, help="build folder of the server")
+    parser.add_argument("--fix", action="store_true", help="format the sources instead of checking")
+    options = parser.parse_args()
+    checks = {
+        "format": lambda: check_format(options.fix),
+        "includes": lambda: run([sys.executable, "tools/check_includes.py"]),
+        "link map": lambda: run(
+            [sys.executable, "tools/check_link_map.py", options.build / "polykv-server.map"]
+        ),
+        "tidy": lambda: check_tidy(options.build),
+    }
+    failed = 0
+    for name, check in checks.items():
+        output = check()
+        failed += bool(output)
+        print(f"{output}{name}: {'failed' if output else 'passed'}", flush=True)
+    print(f"{len(checks) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
