@@ -33,6 +33,9 @@ TEST_F(CancelTest, WhileWaitingForThePool) {
   Handle waiting = Submit({.prompt = std::string(500, 'p') + "x", .attach = {.pool = "p"}});
   Step(2);
   EXPECT_FALSE(Look(waiting).started.has_value());
+  const auto snapshot = engine_->Snapshot();
+  ASSERT_EQ(snapshot->pools[0].sessions.size(), 1U);
+  EXPECT_EQ(snapshot->sessions[0].state, "queued");
   waiting.channel->Cancel();
   Step();
   EXPECT_EQ(engine_->Snapshot()->n_waiting, 0);

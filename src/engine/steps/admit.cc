@@ -70,6 +70,7 @@ std::shared_ptr<Session> OpenSession(EngineState& state, const AttachSpec& attac
     session->id = id;
     session->one_request = one_request;
   }
+  if (const auto pool = state.pools.FindOrNull(attach.pool)) session->pool_id = pool->id;
   ++session->n_waiting;
   return session;
 }
@@ -233,7 +234,6 @@ void Start(EngineState& state, Generation& generation, Slot& slot, Sequence& seq
     --session.n_waiting;
     session.running = true;
     session.last_active = now;
-    session.pool_id = want.pool != nullptr ? want.pool->id : session.pool_id;
     generation.report.session_id = session.id;
   }
   slot.running = &generation;
