@@ -1,0 +1,108 @@
+// The routes that generate text.
+#include <utility>
+
+#include "api/generation_set.h"
+#include "api/problem.h"
+#include "api/protocol/completion_parser.h"
+#include "api/routes.h"
+#include "api/sse.h"
+
+namespace polykv {
+namespace {
+
+constexpr std::chrono::milliseconds kSlice{100};  // how soon a client that has gone is noticed
+
+std::unique_ptr<GenerationSet> PostAll(CompletionJob* job, Engine* engine) {
+  std::vector<std::shared_ptr<GenerationChannel>> channels;
+  for (const auto& request : job->requests) channels.push_back(request->channel);
+  auto set = std::make_unique<GenerationSet>(std::move(channels));
+  for (auto& request : job->requests) {
+    engine->Post(SubmitGeneration{.request = std::move(request)});
+  }
+  return set;
+}
+
+void SetAttachHeaders(const AttachReport& report, HttpResponse* response) {
+  if (report.pool_id != kNoPool) response->headers["X-Pool-Id"] = std::to_string(report.pool_id);
+  response->headers["X-Cached-Prefix-Tokens"] = std::to_string(report.cache_n);
+}
+
+// Nobody reads it.
+HttpResponse ClientIsGone() { return {.status = 499, .headers = {}, .body = {}, .next = {}}; }
+
+HttpResponse RespondWhole(CompletionJob job, std::unique_ptr<GenerationSet> set,
+                          const HttpRequest& request) {
+  std::vector<Finished> results(job.requests.size());
+  while (!set->all_finished()) {
+    if (request.should_stop()) return ClientIsGone();
+    auto event = set->Next(kSlice);
+    if (!event.has_value()) continue;
+    if (const auto* problem = std::get_if<Problem>(&event->second)) return ProblemResponse(*problem);
+    if (auto* finished = std::get_if<Finished>(&event->second)) {
+      results[event->first] = std::move(*finished);
+    }
+  }
+  HttpResponse response;
+  if (job.with_attach_block) {
+    const AttachReport& report = results[0].report;
+    SetAttachHeaders(report, &response);
+    if (report.session_tps > 0) {
+      response.headers["X-Session-Tps"] = std::to_string(report.session_tps);
+    }
+  }
+  response.body = job.writer->Body(std::move(results));
+  return response;
+}
+
+HttpResponse RespondStream(CompletionJob job, std::unique_ptr<GenerationSet> set,
+                           const HttpRequest& request, const Clock* clock) {
+  // Nothing is sent before the first event, so that a refusal is a plain answer.
+  std::optional<std::pair<size_t, GenerationEvent>> first;
+  while (!first.has_value()) {
+    if (request.should_stop()) return ClientIsGone();
+    first = set->Next(kSlice);
+  }
+  if (const auto* problem = std::get_if<Problem>(&first->second)) return ProblemResponse(*problem);
+
+  HttpResponse response;
+  response.content_type = "text/event-stream";
+  if (const auto* started = std::get_if<Started>(&first->second); started && job.with_attach_block) {
+    SetAttachHeaders(started->report, &response);
+  }
+  auto stream = std::make_shared<CompletionStream>(std::move(set), std::move(job.writer),
+                                                   job.ping_interval_s, request.should_stop, clock,
+                                                   *first);
+  response.next = [stream](std::string* out) { return stream->Next(out); };
+  return response;
+}
+
+HttpHandler Complete(const Services* services, Endpoint endpoint) {
+  return [services, endpoint](const HttpRequest& request) {
+    Result<CompletionJob> job = ParseCompletion(*services->model, endpoint, request.body,
+                                                request.headers, request.Header("x-request-id"));
+    if (!job.ok()) return ProblemResponse(job.problem());
+    std::unique_ptr<GenerationSet> set = PostAll(&job.value(), services->engine);
+    return job.value().stream
+               ? RespondStream(std::move(job.value()), std::move(set), request, services->clock)
+               : RespondWhole(std::move(job.value()), std::move(set), request);
+  };
+}
+
+}  // namespace
+
+void AddCompletionRoutes(HttpServer* server, const Services* services) {
+  const std::pair<const char*, Endpoint> routes[] = {
+      {"/completion", Endpoint::kCompletion},
+      {"/completions", Endpoint::kCompletion},
+      {"/v1/completions", Endpoint::kOaiCompletion},
+      {"/chat/completions", Endpoint::kChat},
+      {"/v1/chat/completions", Endpoint::kChat},
+      {"/responses", Endpoint::kResponses},
+      {"/v1/responses", Endpoint::kResponses},
+      {"/v1/messages", Endpoint::kMessages},
+      {"/infill", Endpoint::kInfill},
+  };
+  for (const auto& [path, endpoint] : routes) server->Post(path, Complete(services, endpoint));
+}
+
+}  // namespace polykv

@@ -1,0 +1,335 @@
+#include "api/http_server.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cctype>
+#include <cpp-httplib/httplib.h>
+#include <exception>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "api/cors.h"
+#include "api/problem.h"
+#include "api/protocol/json.h"
+
+namespace polykv {
+namespace {
+
+constexpr size_t kMaxExtraThreads = 1024;
+
+// One pool of workers for all listeners.
+class SharedPool final : public httplib::TaskQueue {
+ public:
+  explicit SharedPool(httplib::ThreadPool* pool) : pool_(pool) {}
+  bool enqueue(std::function<void()> job) override { return pool_->enqueue(std::move(job)); }
+  void shutdown() override {}  // HttpServer::Join shuts the pool down
+
+ private:
+  httplib::ThreadPool* const pool_;
+};
+
+std::string Lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+// Two hexadecimal digits at `text`, or -1.
+int HexByte(const char* text) {
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    const char lower = static_cast<char>(c | 0x20);
+    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+  };
+  const int high = digit(text[0]);
+  const int low = digit(text[1]);
+  return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+// The library decodes the query but not the parts of a path.
+std::string DecodePathPart(const std::string& part) {
+  std::string decoded;
+  for (size_t i = 0; i < part.size(); ++i) {
+    const int byte = part[i] == '%' && i + 2 < part.size() ? HexByte(&part[i + 1]) : -1;
+    decoded += byte < 0 ? part[i] : static_cast<char>(byte);
+    if (byte >= 0) i += 2;
+  }
+  return decoded;
+}
+
+HttpRequest FromLibrary(const httplib::Request& request) {
+  HttpRequest out;
+  out.path = request.path;
+  out.body = request.body;
+  for (const auto& [name, value] : request.params) out.params[name] = value;
+  for (const auto& [name, value] : request.path_params) out.params[name] = DecodePathPart(value);
+  for (const auto& [name, value] : request.headers) out.headers.emplace(Lower(name), value);
+  out.should_stop = request.is_connection_closed;
+  return out;
+}
+
+// `open`: kept until a stream has ended.
+void ToLibrary(HttpResponse response, httplib::Response* out, std::shared_ptr<void> open = nullptr) {
+  out->status = response.status;
+  for (const auto& [name, value] : response.headers) out->set_header(name, value);
+  if (!response.next) {
+    out->set_content(std::move(response.body), response.content_type);
+    return;
+  }
+  out->set_header("X-Accel-Buffering", "no");  // or proxies keep the events back
+  auto next = std::make_shared<std::function<bool(std::string*)>>(std::move(response.next));
+  const auto provide = [next](size_t, httplib::DataSink& sink) {
+    std::string chunk;
+    const bool more = (*next)(&chunk);
+    if (!chunk.empty() && !sink.write(chunk.data(), chunk.size())) return false;
+    if (!more) sink.done();
+    return more;
+  };
+  out->set_chunked_content_provider(response.content_type, provide,
+                                    [next, open = std::move(open)](bool) mutable {
+                                      *next = nullptr;
+                                      open.reset();
+                                    });
+}
+
+HttpResponse Guarded(const HttpHandler& handler, const HttpRequest& request) {
+  try {
+    return handler(request);
+  } catch (const std::invalid_argument& error) {
+    return ProblemResponse(InvalidRequest(error.what()));
+  } catch (const std::exception& error) {
+    return ProblemResponse({.status = 500, .type = "server_error", .message = error.what()});
+  }
+}
+
+// Counts a request as open while a copy of the token lives.
+std::shared_ptr<void> OpenToken(std::atomic<int>* n_open) {
+  ++*n_open;
+  return {nullptr, [n_open](void*) { --*n_open; }};
+}
+
+httplib::Server::Handler Adapt(HttpHandler handler, std::atomic<int>* n_open) {
+  return [handler = std::move(handler), n_open](const httplib::Request& request,
+                                                httplib::Response& response) {
+    std::shared_ptr<void> open = OpenToken(n_open);
+    HttpResponse answer = Guarded(handler, FromLibrary(request));
+    ToLibrary(std::move(answer), &response, std::move(open));
+  };
+}
+
+void SetProblem(const Problem& problem, httplib::Response* response) {
+  ToLibrary(ProblemResponse(problem), response);
+}
+
+// Compares without telling by its duration how much was right.
+bool SameSecret(const std::string& a, const std::string& b) {
+  unsigned difference = a.size() == b.size() ? 0U : 1U;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    difference |= static_cast<unsigned>(static_cast<unsigned char>(a[i]) ^
+                                        static_cast<unsigned char>(b[i]));
+  }
+  return difference == 0;
+}
+
+// What the library refuses by itself comes without a body.
+Problem LibraryProblem(int status, size_t max_body_bytes) {
+  if (status == 404) {
+    return {.status = 404, .type = "not_found_error", .message = "File Not Found"};
+  }
+  if (status == 413) {
+    return {.status = 413,
+            .type = "invalid_request_error",
+            .message = "The request body is larger than " + std::to_string(max_body_bytes) + " bytes"};
+  }
+  return {.status = status,
+          .type = status < 500 ? "invalid_request_error" : "server_error",
+          .message = httplib::status_message(status)};
+}
+
+bool IsSocketPath(const std::string& host) { return host.ends_with(".sock"); }
+
+}  // namespace
+
+struct HttpServer::Impl {
+  explicit Impl(HttpServerConfig the_config) : config(std::move(the_config)) {
+    for (size_t i = 0; i < config.hosts.size(); ++i) AddListener();
+  }
+
+  void AddListener();
+  bool IsPublic(const std::string& path) const;
+  bool HasKey(const httplib::Request& request) const;
+  bool Admit(const httplib::Request& request, httplib::Response* response) const;
+  Result<std::string> Bind(size_t i);
+
+  const HttpServerConfig config;
+  int port = config.port;
+  std::atomic<bool> ready{false};
+  std::atomic<int> n_open{0};
+  std::vector<std::unique_ptr<httplib::Server>> servers;
+  std::unique_ptr<httplib::ThreadPool> pool;
+  std::vector<std::thread> listeners;
+};
+
+void HttpServer::Impl::AddListener() {
+  auto server = std::make_unique<httplib::Server>();
+  server->set_default_headers({{"Server", "llama.cpp"}});  // clients tell servers apart by it
+  server->set_payload_max_length(config.max_body_bytes);
+  server->set_read_timeout(config.read_timeout_s);
+  server->set_write_timeout(config.write_timeout_s);
+  server->set_ipv6_v6only(config.hosts.size() > 1);  // [::] must not take 0.0.0.0 as well
+  server->set_socket_options([reuse_port = config.reuse_port](socket_t socket) {
+    httplib::set_socket_opt(socket, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (reuse_port) httplib::set_socket_opt(socket, SOL_SOCKET, SO_REUSEPORT, 1);
+  });
+  server->set_pre_routing_handler(
+      [this](const httplib::Request& request, httplib::Response& response) {
+        const bool handled = !Admit(request, &response);
+        return handled ? httplib::Server::HandlerResponse::Handled
+                       : httplib::Server::HandlerResponse::Unhandled;
+      });
+  server->set_error_handler([this](const httplib::Request&, httplib::Response& response) {
+    if (response.body.empty()) {
+      SetProblem(LibraryProblem(response.status, config.max_body_bytes), &response);
+    }
+    return httplib::Server::HandlerResponse::Handled;
+  });
+  server->set_post_routing_handler([](const httplib::Request& request, httplib::Response& response) {
+    const std::string id = request.get_header_value("X-Request-Id");
+    if (IsName(id)) response.set_header("X-Request-Id", id);
+  });
+  server->new_task_queue = [this] { return new SharedPool(pool.get()); };
+  if (!config.static_path.empty()) {
+    server->set_mount_point(config.prefix + "/", config.static_path);
+  }
+  servers.push_back(std::move(server));
+}
+
+bool HttpServer::Impl::IsPublic(const std::string& path) const {
+  if (!path.starts_with(config.prefix)) return false;
+  const std::string route = path.substr(config.prefix.size());
+  return route == "/health" || route == "/v1/health" || route == "/";
+}
+
+bool HttpServer::Impl::HasKey(const httplib::Request& request) const {
+  constexpr std::string_view kBearer = "Bearer ";
+  std::string key = request.get_header_value("Authorization");
+  if (key.empty()) key = request.get_header_value("X-Api-Key");
+  if (key.starts_with(kBearer)) key.erase(0, kBearer.size());
+  return std::any_of(config.api_keys.begin(), config.api_keys.end(),
+                     [&key](const std::string& valid) { return SameSecret(key, valid); });
+}
+
+// False if the request has been answered here.
+bool HttpServer::Impl::Admit(const httplib::Request& request, httplib::Response* response) const {
+  const std::string origin = AllowedOrigin(config.cors_origins, config.cors_credentials,
+                                           request.get_header_value("Origin"));
+  if (!origin.empty()) response->set_header("Access-Control-Allow-Origin", origin);
+  if (request.method == "OPTIONS") {  // browsers ask without the key
+    response->set_header("Access-Control-Allow-Credentials",
+                         config.cors_credentials ? "true" : "false");
+    response->set_header("Access-Control-Allow-Methods", config.cors_methods);
+    response->set_header("Access-Control-Allow-Headers", config.cors_headers);
+    response->set_content("", "text/html");
+    return false;
+  }
+  if (!ready.load() && request.path != config.prefix + "/") {
+    SetProblem({.status = 503, .type = "unavailable_error", .message = "Loading model"}, response);
+    return false;
+  }
+  if (!config.api_keys.empty() && !IsPublic(request.path) && !HasKey(request)) {
+    SetProblem({.status = 401, .type = "authentication_error", .message = "Invalid API Key"},
+               response);
+    return false;
+  }
+  return true;
+}
+
+Result<std::string> HttpServer::Impl::Bind(size_t i) {
+  httplib::Server& server = *servers[i];
+  const std::string& host = config.hosts[i];
+  if (IsSocketPath(host)) {
+    server.set_address_family(AF_UNIX);
+    if (server.bind_to_port(host, 1)) return "unix://" + host;  // the port means nothing there
+    return Problem{.message = "cannot listen on the socket " + host};
+  }
+  const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
+  const bool bound = port == 0 ? (port = server.bind_to_any_port(host)) > 0
+                               : server.bind_to_port(host, port);
+  if (bound) return "http://" + shown + ":" + std::to_string(port);
+  return Problem{.message = "cannot listen on " + shown + ":" + std::to_string(config.port) +
+                            ": the port is taken or the address is not this machine's"};
+}
+
+HttpServer::HttpServer(HttpServerConfig config) : impl_(std::make_unique<Impl>(std::move(config))) {}
+
+HttpServer::~HttpServer() {
+  Stop();
+  Join();
+}
+
+void HttpServer::Get(const std::string& path, HttpHandler handler) {
+  for (const auto& server : impl_->servers) {
+    server->Get(impl_->config.prefix + path, Adapt(handler, &impl_->n_open));
+  }
+}
+
+void HttpServer::Post(const std::string& path, HttpHandler handler) {
+  for (const auto& server : impl_->servers) {
+    server->Post(impl_->config.prefix + path, Adapt(handler, &impl_->n_open));
+  }
+}
+
+void HttpServer::Delete(const std::string& path, HttpHandler handler) {
+  for (const auto& server : impl_->servers) {
+    server->Delete(impl_->config.prefix + path, Adapt(handler, &impl_->n_open));
+  }
+}
+
+Result<std::vector<std::string>> HttpServer::Start() {
+  if (impl_->port == 0 && impl_->config.hosts.size() > 1) {
+    return Problem{.message = "--port 0 works with one --host only"};
+  }
+  std::vector<std::string> addresses;
+  for (size_t i = 0; i < impl_->servers.size(); ++i) {
+    Result<std::string> address = impl_->Bind(i);
+    if (!address.ok()) return address.problem();
+    addresses.push_back(address.value());
+  }
+  const auto n_threads = static_cast<size_t>(std::max(1, impl_->config.n_threads));
+  impl_->pool = std::make_unique<httplib::ThreadPool>(n_threads, n_threads + kMaxExtraThreads);
+  for (const auto& server : impl_->servers) {
+    impl_->listeners.emplace_back([listener = server.get()] { listener->listen_after_bind(); });
+    server->wait_until_ready();
+  }
+  return addresses;
+}
+
+void HttpServer::SetReady() { impl_->ready.store(true); }
+
+int HttpServer::n_open() const { return impl_->n_open.load(); }
+
+void HttpServer::Stop() {
+  for (const auto& server : impl_->servers) server->stop();
+}
+
+void HttpServer::Join() {
+  for (std::thread& listener : impl_->listeners) listener.join();
+  impl_->listeners.clear();
+  if (impl_->pool != nullptr) impl_->pool->shutdown();
+  impl_->pool.reset();
+}
+
+std::string HttpRequest::Param(const std::string& name) const {
+  const auto found = params.find(name);
+  return found == params.end() ? "" : found->second;
+}
+
+std::string HttpRequest::Header(const std::string& name) const {
+  const auto found = headers.find(name);
+  return found == headers.end() ? "" : found->second;
+}
+
+}  // namespace polykv

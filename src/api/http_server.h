@@ -1,0 +1,85 @@
+// The HTTP front door: listeners, API keys, CORS, JSON error bodies, streams. Knows no route by itself.
+//
+// Own code on the HTTP library that llama-server uses, instead of llama.cpp's server_http_context: that
+// one answers every 404 with its own body, also a route's, and cannot give a refused body (413) a JSON one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace polykv {
+
+struct HttpServerConfig {
+  std::vector<std::string> hosts = {"127.0.0.1"};  // names, addresses or paths ending in .sock
+  int port = 8080;                                 // 0: any free one, with one host only
+  std::string prefix;                              // in front of every route
+  std::string static_path;                         // folder served at the prefix; empty: none
+  std::vector<std::string> api_keys;               // empty: none needed
+  std::string cors_origins = "*";
+  std::string cors_methods;
+  std::string cors_headers;
+  bool cors_credentials = true;
+  int n_threads = 8;  // always there; up to 1,024 more come and go with requests
+  int read_timeout_s = 600;
+  int write_timeout_s = 600;
+  bool reuse_port = false;
+  size_t max_body_bytes = size_t{100} << 20;
+};
+
+struct HttpRequest {
+  std::string path;
+  std::string body;
+  std::map<std::string, std::string> params;   // of the path and the query
+  std::map<std::string, std::string> headers;  // names in lower case
+  // Whether the client is gone. Two system calls; valid until the response has been sent or dropped.
+  std::function<bool()> should_stop = [] { return false; };
+
+  std::string Param(const std::string& name) const;   // empty if absent
+  std::string Header(const std::string& name) const;  // `name` in lower case; empty if absent
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json; charset=utf-8";
+  std::map<std::string, std::string> headers;
+  std::string body;
+  // When set, the response is a stream: called until it returns false, each time with an empty string to
+  // fill; what was filled in is sent, also by the last call. Must not throw. It is destroyed as soon as
+  // the stream has ended or the client is gone.
+  std::function<bool(std::string*)> next;
+};
+
+// Runs on a worker thread, many at a time. What it throws becomes a 400 (std::invalid_argument) or 500.
+using HttpHandler = std::function<HttpResponse(const HttpRequest&)>;
+
+class HttpServer {
+ public:
+  explicit HttpServer(HttpServerConfig config);
+  ~HttpServer();  // Stop, Join
+
+  // Routes; `:name` in a path becomes a parameter. Before Start only.
+  void Get(const std::string& path, HttpHandler handler);
+  void Post(const std::string& path, HttpHandler handler);
+  void Delete(const std::string& path, HttpHandler handler);
+
+  // Binds and listens; a Problem says in one line what is wrong. Requests get 503 until SetReady.
+  Result<std::vector<std::string>> Start();  // the addresses as URLs
+
+  // Any thread.
+  void SetReady();
+  int n_open() const;  // requests that are being handled or streamed
+  void Stop();  // no new connections; returns at once
+  void Join();  // waits for open requests
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace polykv

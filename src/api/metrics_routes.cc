@@ -1,0 +1,100 @@
+// GET /metrics: llama-server's series and ours, in Prometheus' text format.
+#include <algorithm>
+#include <memory>
+
+#include "api/problem.h"
+#include "api/protocol/server_metrics.h"
+#include "api/routes.h"
+#include "metrics/prometheus_text.h"
+
+namespace polykv {
+namespace {
+
+std::string Named(const char* name) { return std::string("opencoti_polykv:") + name; }
+
+// One sample per pool; the name is the label where there is one.
+template <typename Value>
+std::vector<MetricSample> PerPool(const EngineSnapshot& snapshot, Value value) {
+  std::vector<MetricSample> samples;
+  for (const PoolView& pool : snapshot.pools) {
+    const std::string label = pool.name.empty() ? std::to_string(pool.pool_id) : pool.name;
+    samples.push_back({.labels = {{"pool", label}}, .value = static_cast<double>(value(pool))});
+  }
+  return samples;
+}
+
+std::vector<MetricSample> MissSamples(const Counters::MissReasons& miss) {
+  const std::pair<const char*, uint64_t> reasons[] = {
+      {"no_pool", miss.no_pool}, {"diverged", miss.diverged},   {"evicted", miss.evicted},
+      {"window", miss.window},   {"recurrent", miss.recurrent}, {"adapter", miss.adapter},
+      {"split", miss.split},
+  };
+  std::vector<MetricSample> samples;
+  for (const auto& [reason, count] : reasons) {
+    samples.push_back({.labels = {{"reason", reason}}, .value = static_cast<double>(count)});
+  }
+  return samples;
+}
+
+void WriteGauges(const EngineSnapshot& snapshot, PrometheusText* text) {
+  const double total = std::max(1, snapshot.kv_cells_total);
+  text->Gauge(Named("kv_cache_usage_perc"), "Used share of the KV cells, 0 to 1",
+              snapshot.kv_cells_used / total);
+  text->Gauge(Named("num_requests_running"), "Requests that hold a slot", snapshot.n_running);
+  text->Gauge(Named("num_requests_waiting"), "Requests that wait", snapshot.n_waiting);
+  text->Gauge(Named("pool_kv_bytes"), "Bytes of KV that the pool owns itself",
+              PerPool(snapshot, [&snapshot](const PoolView& pool) {
+                return pool.own_cells * snapshot.bytes_per_cell;
+              }));
+  text->Gauge(Named("pool_sessions"), "Sessions of the pool",
+              PerPool(snapshot, [](const PoolView& pool) { return pool.sessions.size(); }));
+}
+
+void WriteCounters(const EngineSnapshot& snapshot, PrometheusText* text) {
+  const Counters& counters = snapshot.counters;
+  text->Counter(Named("prefix_cache_hits_total"), "Attaches that shared at least one token",
+                PerPool(snapshot, [](const PoolView& pool) { return pool.hits; }));
+  text->Counter(Named("queries_total"), "Attaches",
+                PerPool(snapshot, [](const PoolView& pool) { return pool.queries; }));
+  text->Counter(Named("prefix_cache_hit_tokens_total"), "Prompt tokens taken from pools",
+                static_cast<double>(counters.pool_hit_tokens));
+  text->Counter(Named("prefix_cache_query_tokens_total"), "Prompt tokens of requests with a pool",
+                static_cast<double>(counters.pool_query_tokens));
+  text->Counter(Named("pool_prefilled_tokens_total"), "Tokens computed to fill pools",
+                static_cast<double>(counters.pool_prefilled_tokens));
+  text->Counter(Named("prefix_miss_total"), "Attaches that shared less than the whole pool",
+                MissSamples(counters.miss));
+  text->Counter(Named("kv_exhausted_total"), "Requests that ended early for want of KV cells",
+                static_cast<double>(counters.kv_exhausted));
+  text->Counter(Named("cancelled_total"), "Requests whose client went away",
+                static_cast<double>(counters.cancelled));
+}
+
+HttpResponse Metrics(const Services& services, ServerMetrics* server_metrics) {
+  if (!services.model->endpoint_metrics()) {
+    return ProblemResponse(
+        {.status = 501,
+         .type = "not_supported_error",
+         .message = "This server does not support metrics endpoint. Start it with `--metrics`"});
+  }
+  const auto snapshot = services.engine->Snapshot();
+  PrometheusText text;
+  WriteGauges(*snapshot, &text);
+  WriteCounters(*snapshot, &text);
+  HttpResponse response;
+  response.content_type = "text/plain; version=0.0.4";
+  response.headers["Process-Start-Time-Unix"] = std::to_string(services.started_unix_s);
+  response.body = server_metrics->Text(*snapshot) + text.text();
+  return response;
+}
+
+}  // namespace
+
+void AddMetricsRoutes(HttpServer* server, const Services* services) {
+  server->Get("/metrics",
+              [services, metrics = std::make_shared<ServerMetrics>()](const HttpRequest&) {
+                return Metrics(*services, metrics.get());
+              });
+}
+
+}  // namespace polykv

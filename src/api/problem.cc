@@ -1,0 +1,30 @@
+#include "api/problem.h"
+
+#include "api/protocol/json.h"
+
+namespace polykv {
+namespace {
+
+Json ErrorObject(const Problem& problem) {
+  Json error = {{"code", problem.status}, {"message", problem.message}, {"type", problem.type}};
+  if (problem.n_prompt_tokens.has_value()) error["n_prompt_tokens"] = *problem.n_prompt_tokens;
+  if (problem.n_ctx.has_value()) error["n_ctx"] = *problem.n_ctx;
+  if (problem.mismatch_pos.has_value()) error["mismatch_pos"] = *problem.mismatch_pos;
+  return error;
+}
+
+}  // namespace
+
+std::string ProblemJson(const Problem& problem) { return JsonText(ErrorObject(problem)); }
+
+HttpResponse ProblemResponse(const Problem& problem) {
+  HttpResponse response;
+  response.status = problem.status;
+  response.body = JsonText({{"error", ErrorObject(problem)}});
+  if (problem.retry_after_s.has_value()) {
+    response.headers["Retry-After"] = std::to_string(*problem.retry_after_s);
+  }
+  return response;
+}
+
+}  // namespace polykv

@@ -1,0 +1,51 @@
+#include "api/routes.h"
+
+#include <string>
+
+#include "api/problem.h"
+
+namespace polykv {
+namespace {
+
+HttpHandler NotSupported(std::string message) {
+  return [message = std::move(message)](const HttpRequest&) {
+    return ProblemResponse({.status = 501, .type = "not_supported_error", .message = message});
+  };
+}
+
+// llama-server's routes for what this server does not do, with its words.
+void AddUnsupportedRoutes(HttpServer* server) {
+  const HttpHandler embeddings =
+      NotSupported("This server does not support embeddings. Start it with `--embeddings`");
+  for (const char* path : {"/embedding", "/embeddings", "/v1/embeddings"}) {
+    server->Post(path, embeddings);
+  }
+  const HttpHandler rerank =
+      NotSupported("This server does not support reranking. Start it with `--reranking`");
+  for (const char* path : {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"}) {
+    server->Post(path, rerank);
+  }
+  const HttpHandler audio = NotSupported("The current model does not support audio input.");
+  for (const char* path : {"/v1/audio/transcriptions", "/audio/transcriptions"}) {
+    server->Post(path, audio);
+  }
+  server->Post("/slots/:id_slot",
+               NotSupported("This server does not support slots action. Start it with "
+                            "`--slot-save-path`"));
+  server->Post("/lora-adapters", NotSupported("Adapters are set at the start of this server"));
+  server->Post("/v1/chat/completions/control", NotSupported("This server has no realtime control"));
+}
+
+}  // namespace
+
+void AddRoutes(HttpServer* server, const Services* services) {
+  AddCompletionRoutes(server, services);
+  AddTextRoutes(server, services);
+  AddStatusRoutes(server, services);
+  AddMetricsRoutes(server, services);
+  AddPoolRoutes(server, services);
+  AddSessionRoutes(server, services);
+  AddUnsupportedRoutes(server);
+}
+
+}  // namespace polykv

@@ -1,0 +1,77 @@
+// Health, properties, models, slots: answered from the model and the engine's snapshot alone.
+#include <algorithm>
+
+#include "api/problem.h"
+#include "api/routes.h"
+#include "api/views.h"
+
+namespace polykv {
+namespace {
+
+HttpResponse JsonResponse(std::string body) {
+  HttpResponse response;
+  response.body = std::move(body);
+  return response;
+}
+
+Problem NotSupported(std::string message) {
+  return {.status = 501, .type = "not_supported_error", .message = std::move(message)};
+}
+
+HttpResponse Health(const Services& services, const HttpRequest& request) {
+  if (!request.Param("ready").empty() && services.engine->Snapshot()->draining) {
+    return ProblemResponse({.status = 503,
+                            .type = "unavailable_error",
+                            .message = "The server is shutting down",
+                            .retry_after_s = 1});
+  }
+  return JsonResponse(R"({"status":"ok"})");
+}
+
+HttpResponse Slots(const Services& services, const HttpRequest& request) {
+  if (!services.model->endpoint_slots()) {
+    return ProblemResponse(
+        NotSupported("This server does not support slots endpoint. Start it with `--slots`"));
+  }
+  const auto snapshot = services.engine->Snapshot();
+  const bool has_idle = std::any_of(snapshot->slots.begin(), snapshot->slots.end(),
+                                    [](const SlotView& slot) { return !slot.is_processing; });
+  if (!request.Param("fail_on_no_slot").empty() && !has_idle) {
+    return ProblemResponse(
+        {.status = 503, .type = "unavailable_error", .message = "no slot available"});
+  }
+  Json slots = Json::array();
+  for (const SlotView& slot : snapshot->slots) slots.push_back(SlotJson(slot));
+  return JsonResponse(JsonText(slots));
+}
+
+HttpResponse ChangeProps(const Services& services) {
+  if (services.model->endpoint_props()) return JsonResponse(R"({"success":true})");
+  return ProblemResponse(NotSupported(
+      "This server does not support changing global properties. Start it with `--props`"));
+}
+
+}  // namespace
+
+void AddStatusRoutes(HttpServer* server, const Services* services) {
+  for (const char* path : {"/health", "/v1/health"}) {
+    server->Get(path,
+                [services](const HttpRequest& request) { return Health(*services, request); });
+  }
+  for (const char* path : {"/models", "/v1/models"}) {
+    server->Get(path, [services](const HttpRequest&) {
+      return JsonResponse(services->model->ModelsBody(services->unix_ms() / 1000));
+    });
+  }
+  server->Get("/props", [services](const HttpRequest&) {
+    return JsonResponse(services->model->PropsBody(services->polykv_props));
+  });
+  server->Post("/props", [services](const HttpRequest&) { return ChangeProps(*services); });
+  server->Get("/slots",
+              [services](const HttpRequest& request) { return Slots(*services, request); });
+  server->Get("/lora-adapters", [services](const HttpRequest&) {
+    return JsonResponse(services->model->LoraAdaptersBody());
+  });
+}
+
+}  // namespace polykv

@@ -1,0 +1,31 @@
+// The engine's snapshot as JSON.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "api/protocol/json.h"
+#include "engine/snapshot.h"
+
+namespace polykv {
+
+// Turns engine stamps into Unix milliseconds.
+struct WallClock {
+  int64_t unix_ms = 0;  // at engine time `now_us`
+  TimeUs now_us = 0;
+
+  int64_t UnixMs(TimeUs stamp_us) const { return unix_ms - (now_us - stamp_us) / 1000; }
+};
+
+// `*_ts` are Unix milliseconds; rates and times that are not settled are null.
+Json PoolJson(const PoolView& pool, const EngineSnapshot& snapshot, const WallClock& wall);
+Json SessionJson(const SessionView& session, const WallClock& wall);
+Json SlotJson(const SlotView& slot);
+
+// 16 hexadecimal digits: JSON numbers do not hold 64 bits everywhere.
+std::string PrefixHashText(uint64_t hash);
+
+// What stands above the list of pools.
+Json PoolTreeHead(const EngineSnapshot& snapshot);
+
+}  // namespace polykv

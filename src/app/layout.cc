@@ -1,0 +1,74 @@
+#include "app/layout.h"
+
+#include <algorithm>
+#include <string>
+
+namespace polykv {
+namespace {
+
+constexpr int32_t kMaxSequences = 256;  // llama.cpp's limit
+constexpr int64_t kCellOverhead = 64;   // bytes per cell beside keys and values: position, sequence set
+constexpr int32_t kPadding = 256;       // libllama rounds the context of a sequence up to it
+
+int32_t RoundUp(int32_t n_ctx) { return (n_ctx + kPadding - 1) / kPadding * kPadding; }
+
+int32_t AtMostTrained(int32_t n_ctx, const ModelInfo& info) {
+  return info.n_ctx_train > 0 ? std::min(n_ctx, info.n_ctx_train) : n_ctx;
+}
+
+}  // namespace
+
+Result<EngineConfig> PlanSequences(const LayoutRequest& request, const Options& options) {
+  EngineConfig config;
+  config.n_parallel = request.n_parallel;
+  config.max_pools = request.split_cache ? 0 : options.max_pools;
+  config.max_sessions = 0;
+  if (!request.split_cache) {
+    config.max_sessions =
+        options.max_sessions < 0 ? 2 * request.n_parallel : options.max_sessions;
+  }
+  config.prefill_chunk = options.prefill_chunk;
+  config.max_waiting = options.max_waiting;
+  config.grace_ms = options.grace_ms;
+  config.session_idle_ms = options.session_idle_ms;
+  if (config.n_seq_max() > kMaxSequences) {
+    return Problem{
+        .status = 400,
+        .type = "bad_option",
+        .message = std::to_string(config.n_parallel) + " slots, " +
+                   std::to_string(config.max_pools) + " pools and " +
+                   std::to_string(config.max_sessions) + " sessions need " +
+                   std::to_string(config.n_seq_max()) + " sequences, but llama.cpp has at most " +
+                   std::to_string(kMaxSequences) +
+                   ": lower -np, --polykv-max-pools or --polykv-max-sessions"};
+  }
+  return config;
+}
+
+int32_t CacheCells(const LayoutRequest& request, int32_t n_ctx) {
+  if (n_ctx <= 0 || request.kv_unified || request.split_cache) return n_ctx;
+  return RoundUp(RoundUp(n_ctx) / request.n_parallel) * request.n_parallel;
+}
+
+std::optional<Problem> CheckCells(int32_t n_cells, int64_t memory_bytes) {
+  if (n_cells * kCellOverhead <= memory_bytes) return std::nullopt;
+  return Problem{.status = 400,
+                 .type = "bad_option",
+                 .message = "a context of " + std::to_string(n_cells) +
+                            " tokens does not fit into this machine's memory: lower -c"};
+}
+
+int32_t PlainContext(const LayoutRequest& request, const ModelInfo& info) {
+  int32_t n_ctx = info.n_ctx_seq;
+  if (info.unified && !request.kv_unified) {
+    n_ctx = std::min(info.n_ctx, RoundUp(info.n_ctx / request.n_parallel));
+  }
+  if (request.per_slot_limit > 0) n_ctx = std::min(n_ctx, request.per_slot_limit);
+  return AtMostTrained(n_ctx, info);
+}
+
+int32_t SessionContext(const ModelInfo& info) {
+  return AtMostTrained(info.unified ? info.n_ctx : info.n_ctx_seq, info);
+}
+
+}  // namespace polykv

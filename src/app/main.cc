@@ -1,0 +1,61 @@
+// polykv-server: command line in, server up, exit code out.
+#include <clocale>
+#include <cstdio>
+#include <cstdlib>
+
+#include "app/options.h"
+#include "app/server.h"
+#include "app/signal_pipe.h"
+#include "llama/cpu_check.h"
+
+namespace {
+
+// The last and clear line of a start that failed.
+int Fail(const std::string& reason) {
+  polykv::FlushLog();
+  std::fprintf(stderr, "polykv-server: error: %s\n", reason.c_str());
+  return 1;
+}
+
+void PrintUsage(int, char**) { std::fputs(polykv::OptionsHelp().c_str(), stdout); }
+
+int Serve(const polykv::ServerParams& params, const polykv::Options& options) {
+  for (const std::string& warning : params.warnings) {
+    std::fprintf(stderr, "polykv-server: warning: %s\n", warning.c_str());
+  }
+  if (params.split_cache && (options.pools_given || options.sessions_given)) {
+    std::fprintf(stderr, "polykv-server: warning: no pools and no sessions with --no-kv-unified\n");
+  }
+  llama_backend_init();
+  llama_numa_init(params.params->numa);
+  {
+    polykv::Server server(params, options);
+    if (const std::optional<polykv::Problem> problem = server.Boot()) return Fail(problem->message);
+    polykv::SignalPipe signals;
+    polykv::FlushLog();
+    std::fputs(server.Banner().c_str(), stdout);
+    std::fflush(stdout);
+    server.Run(&signals);
+  }
+  llama_backend_free();
+  polykv::FlushLog();
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (const std::string missing = polykv::MissingCpuFeatures(); !missing.empty()) {
+    std::fprintf(stderr, "polykv-server: error: built for a processor with %s, which this one lacks\n",
+                 missing.c_str());
+    return 1;
+  }
+  std::setlocale(LC_NUMERIC, "C");
+  polykv::Result<polykv::ParsedOptions> parsed =
+      polykv::ParseOptions({argv, argv + argc}, [](const char* name) { return std::getenv(name); });
+  if (!parsed.ok()) return Fail(parsed.problem().message);
+  polykv::Result<polykv::ServerParams> params =
+      polykv::ParseServerParams(parsed.value().rest, &PrintUsage);
+  if (!params.ok()) return Fail(params.problem().message);
+  return Serve(params.value(), parsed.value().options);
+}

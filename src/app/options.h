@@ -1,0 +1,41 @@
+// PolyKV's own flags; every other flag is llama-server's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace polykv {
+
+struct Options {
+  int32_t max_pools = 16;
+  int32_t max_sessions = -1;  // -1: twice the number of slots
+  int32_t grace_ms = 30'000;
+  int32_t session_idle_ms = 600'000;
+  int32_t max_waiting = 512;
+  int32_t drain_ms = 30'000;
+  int32_t prefill_chunk = 256;
+
+  // Which of them came from the command line or the environment.
+  bool pools_given = false;
+  bool sessions_given = false;
+};
+
+struct ParsedOptions {
+  Options options;
+  std::vector<std::string> rest;  // the program's name and what llama-server is to parse
+};
+
+// Reads the environment (`get_env`, POLYKV_MAX_POOLS and the like), then the command line, which wins.
+// A flag is `--name value` or `--name=value`. A Problem is one line for a person.
+Result<ParsedOptions> ParseOptions(
+    const std::vector<std::string>& arguments,
+    const std::function<const char*(const char* name)>& get_env);
+
+// For --help, in llama-server's layout.
+std::string OptionsHelp();
+
+}  // namespace polykv

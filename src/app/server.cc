@@ -1,0 +1,211 @@
+#include "app/server.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "api/protocol/json.h"
+#include "api/routes.h"
+#include "app/version.h"
+#include "llama/llama_sampler.h"
+
+namespace polykv {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPoll{50};
+constexpr int kFlushRounds = 40;  // rounds of kPoll for last events to reach their clients
+
+HttpServerConfig HttpConfig(const common_params& params) {
+  const int n_cores = static_cast<int>(std::thread::hardware_concurrency());
+  HttpServerConfig config;
+  config.hosts = params.hostnames;
+  config.port = params.port;
+  config.prefix = params.api_prefix;
+  config.static_path = params.ui ? params.public_path : "";
+  config.api_keys = params.api_keys;
+  config.cors_origins = params.cors_origins;
+  config.cors_methods = params.cors_methods;
+  config.cors_headers = params.cors_headers;
+  config.cors_credentials = params.cors_credentials;
+  config.n_threads =
+      params.n_threads_http > 0 ? params.n_threads_http : std::max(params.n_parallel + 4, n_cores - 1);
+  config.read_timeout_s = params.timeout_read;
+  config.write_timeout_s = params.timeout_write;
+  config.reuse_port = params.reuse_port;
+  return config;
+}
+
+AccessRules Access(const common_params& params) {
+  const bool loopback_only =
+      std::all_of(params.hostnames.begin(), params.hostnames.end(), [](const std::string& host) {
+        return IsLoopback(host) || host.ends_with(".sock");
+      });
+  return {.loopback_only = loopback_only,
+          .cors_origins = params.cors_origins,
+          .cors_origins_explicit = params.cors_origins_explicit};
+}
+
+LayoutRequest Layout(const ServerParams& params) {
+  return {.n_parallel = params.params->n_parallel,
+          .kv_unified = params.params->kv_unified,
+          .split_cache = params.split_cache,
+          .per_slot_limit = params.params->kv_unified_per_slot};
+}
+
+PoolId RandomBootId() {
+  std::random_device random;
+  return 1000 * (1 + static_cast<PoolId>(random() % 999'999U));
+}
+
+int64_t MemoryBytes() { return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); }
+
+int64_t UnixMs() {
+  const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<milliseconds>(since_epoch).count();
+}
+
+const char* SharingName(const ModelInfo& info) {
+  return info.sharing == Sharing::kAnyPosition ? "any_position" : "off";
+}
+
+}  // namespace
+
+Server::Server(const ServerParams& params, const Options& options)
+    : params_(params),
+      options_(options),
+      layout_(Layout(params)),
+      http_(HttpConfig(*params.params)) {}
+
+std::optional<Problem> Server::Boot() {
+  Result<EngineConfig> config = PlanSequences(layout_, options_);
+  if (!config.ok()) return config.problem();
+  config_ = config.value();
+  config_.boot_id = RandomBootId();
+
+  AddRoutes(&http_, &services_);
+  Result<std::vector<std::string>> addresses = http_.Start();
+  if (!addresses.ok()) return addresses.problem();
+  addresses_ = std::move(addresses.value());
+
+  if (std::optional<Problem> problem = LoadModel()) return problem;
+  return StartEngine();
+}
+
+std::optional<Problem> Server::LoadModel() {
+  common_params params = *params_.params;
+  Result<std::string> path = ResolveModelPath(&params);
+  if (!path.ok()) return path.problem();
+  params.kv_unified = !layout_.split_cache;
+  params.n_ctx = CacheCells(layout_, params.n_ctx);
+  if (auto problem = CheckCells(params.n_ctx, MemoryBytes())) return problem;
+  Result<std::unique_ptr<LlamaBackend>> backend =
+      LlamaBackend::Load(std::move(params), config_.n_seq_max());
+  if (!backend.ok()) return backend.problem();
+  backend_ = std::move(backend.value());
+  config_.n_ctx_plain = PlainContext(layout_, backend_->info());
+  config_.n_ctx_session = SessionContext(backend_->info());
+  config_.slot_prompt_similarity = backend_->params().slot_prompt_similarity;
+  return std::nullopt;
+}
+
+std::optional<Problem> Server::StartEngine() {
+  const bool special = backend_->params().special;
+  Result<std::unique_ptr<ServedModel>> model = ServedModel::Make(
+      {.params = &backend_->params(),
+       .model = backend_->model(),
+       .n_ctx_plain = config_.n_ctx_plain,
+       .max_generations = config_.n_parallel + config_.max_waiting,
+       .make_sampler = [backend = backend_.get(), special](const common_params_sampling& sampling,
+                                                           bool post_sampling_probs) {
+         return MakeLlamaSampler(*backend, sampling, sampling.n_probs, post_sampling_probs, special);
+       }});
+  if (!model.ok()) return model.problem();
+  model_ = std::move(model.value());
+  engine_ = std::make_unique<Engine>(backend_.get(), &clock_, config_);
+  engine_->Start();
+  services_ = {.engine = engine_.get(),
+               .model = model_.get(),
+               .clock = &clock_,
+               .unix_ms = UnixMs,
+               .started_unix_s = UnixMs() / 1000,
+               .polykv_props = PropsJson(),
+               .access = Access(*params_.params)};
+  return std::nullopt;
+}
+
+std::string Server::PropsJson() const {
+  const ModelInfo& info = backend_->info();
+  Json props = {{"version", kVersion},
+                {"boot_id", config_.boot_id},
+                {"max_pools", config_.max_pools},
+                {"max_sessions", config_.max_sessions},
+                {"layout", info.unified ? "unified" : "split"},
+                {"sharing", SharingName(info)}};
+  if (!info.sharing_reason.empty()) props["sharing_reason"] = info.sharing_reason;
+  props["n_ctx"] = config_.n_ctx_plain;
+  props["n_ctx_session"] = config_.n_ctx_session;
+  props["kv_cells_total"] = info.n_ctx;
+  props["seq_ids_max"] = config_.n_seq_max();
+  props["bytes_per_cell"] = info.bytes_per_cell;
+  props["grace_ms"] = config_.grace_ms;
+  props["session_idle_ms"] = config_.session_idle_ms;
+  props["max_waiting"] = config_.max_waiting;
+  props["drain_ms"] = options_.drain_ms;
+  props["prefill_chunk"] = config_.prefill_chunk;
+  props["default_policy"] = nullptr;
+  props["trust"] = "one_domain";
+  return JsonText(props);
+}
+
+std::string Server::Banner() const {
+  const ModelInfo& info = backend_->info();
+  const auto line = [](const std::string& name, const std::string& value) {
+    return "  " + name + std::string(name.size() < 10 ? 10 - name.size() : 1, ' ') + value + "\n";
+  };
+  const auto number = [](int64_t value) { return std::to_string(value); };
+  std::string text = std::string("PolyKV ") + kVersion + "\n";
+  text += line("model", backend_->params().model.path);
+  text += line("slots", number(config_.n_parallel) + ", context " + number(config_.n_ctx_plain) +
+                            " tokens");
+  text += line("pools", number(config_.max_pools) + ", grace " + number(config_.grace_ms) + " ms");
+  text += line("sessions", number(config_.max_sessions) + ", context " +
+                               number(config_.n_ctx_session) + " tokens, forgotten after " +
+                               number(config_.session_idle_ms) + " ms");
+  text += line("KV", number(info.n_ctx) + " cells of " + number(info.bytes_per_cell) + " bytes, " +
+                         (info.unified ? "unified" : "split: no pools, no sessions") + ", " +
+                         number(config_.n_seq_max()) + " sequences");
+  text += line("sharing", SharingName(info) + (info.sharing_reason.empty()
+                                                   ? std::string()
+                                                   : " (" + info.sharing_reason + ")"));
+  text += line("queue", number(config_.max_waiting) + " waiting requests, prefill chunk " +
+                            number(config_.prefill_chunk) + " tokens, drain " +
+                            number(options_.drain_ms) + " ms");
+  for (const std::string& address : addresses_) text += line("listening", address);
+  return text;
+}
+
+void Server::Run(SignalPipe* signals) {
+  http_.SetReady();
+  while (!signals->Wait(milliseconds(-1))) {
+  }
+  engine_->BeginDrain();
+  const TimeUs deadline = clock_.NowUs() + TimeUs{options_.drain_ms} * 1000;
+  while (!engine_->Idle() && clock_.NowUs() < deadline) {
+    if (signals->Wait(kPoll)) std::_Exit(1);
+  }
+  engine_->Stop();
+  for (int round = 0; round < kFlushRounds && http_.n_open() > 0; ++round) {
+    if (signals->Wait(kPoll)) std::_Exit(1);
+  }
+  http_.Stop();
+  http_.Join();
+}
+
+}  // namespace polykv

@@ -1,0 +1,55 @@
+// The composition root: everything of one server, in the order in which it comes up and goes down.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/http_server.h"
+#include "api/protocol/served_model.h"
+#include "api/protocol/server_params.h"
+#include "api/services.h"
+#include "app/layout.h"
+#include "app/options.h"
+#include "app/signal_pipe.h"
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "llama/llama_backend.h"
+
+namespace polykv {
+
+class Server {
+ public:
+  Server(const ServerParams& params, const Options& options);
+
+  // Listens (answering 503), loads the model, starts the engine. A Problem is one line for a person; the
+  // server is of no use then.
+  std::optional<Problem> Boot();
+
+  // What is served where and with which limits, in a few lines. REQUIRES: Boot succeeded.
+  std::string Banner() const;
+
+  // Becomes ready and serves until a signal, then lets open requests end (--polykv-drain-ms) and stops. A second signal
+  // ends the process at once, with 1. REQUIRES: Boot succeeded.
+  void Run(SignalPipe* signals);
+
+ private:
+  std::optional<Problem> LoadModel();
+  std::optional<Problem> StartEngine();
+  std::string PropsJson() const;
+
+  const ServerParams params_;
+  const Options options_;
+  const LayoutRequest layout_;
+  EngineConfig config_;
+  SteadyClock clock_;
+  std::unique_ptr<LlamaBackend> backend_;
+  std::unique_ptr<ServedModel> model_;
+  std::unique_ptr<Engine> engine_;
+  Services services_;
+  HttpServer http_;  // goes down first: its handlers use all of the above
+  std::vector<std::string> addresses_;
+};
+
+}  // namespace polykv

@@ -1,0 +1,120 @@
+#include "llama/llama_backend.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "llama/llama_load.h"
+
+namespace polykv {
+
+LlamaBackend::LlamaBackend(common_params params, common_init_result_ptr loaded)
+    : params_(std::move(params)),
+      loaded_(std::move(loaded)),
+      model_(loaded_->model()),
+      context_(loaded_->context()),
+      memory_(llama_get_memory(context_)),
+      vocab_(llama_model_get_vocab(model_)),
+      info_(DescribeModel(model_, context_, params_)),
+      batch_(llama_batch_ext_init(context_)) {}
+
+Result<std::unique_ptr<LlamaBackend>> LlamaBackend::Load(common_params params, int32_t n_seq_max) {
+  Result<common_init_result_ptr> loaded = LoadModel(&params, n_seq_max);
+  if (!loaded.ok()) return loaded.problem();
+  std::unique_ptr<LlamaBackend> backend(
+      new LlamaBackend(std::move(params), std::move(loaded.value())));
+  POLYKV_CHECK(backend->info_.n_seq_max == n_seq_max);
+  backend->ProbeMemory();
+  return backend;
+}
+
+// Measures what one more cell costs and whether it can be taken back, with two tokens that are
+// cleared afterwards (llama-server probes its context in the same way before the first request).
+void LlamaBackend::ProbeMemory() {
+  // Before the K and V of a cell libllama writes its position, the number of its sequences and the
+  // one sequence (llama-kv-cache.cpp, state_write_meta).
+  constexpr size_t kCellHeader = sizeof(llama_pos) + sizeof(uint32_t) + sizeof(llama_seq_id);
+  const auto state_size_after = [this](Pos pos) {
+    const DecodeStatus status = Decode({{.token = 0, .pos = pos, .seq = 0, .output = true}});
+    POLYKV_CHECK(status == DecodeStatus::kOk);
+    return llama_state_seq_get_size(context_, 0);
+  };
+  const size_t one_cell = state_size_after(0);
+  const size_t two_cells = state_size_after(1);
+  if (two_cells > one_cell + kCellHeader) {
+    info_.bytes_per_cell = static_cast<int64_t>(two_cells - one_cell - kCellHeader);
+  }
+  can_remove_part_ = RemoveRange(0, 1, kToEnd);
+  llama_memory_clear(memory_, /*data=*/true);
+  llama_synchronize(context_);
+  llama_perf_context_reset(context_);
+}
+
+std::span<const float> LlamaBackend::Logits(int32_t output_index) const {
+  const float* logits = llama_get_logits_ith(context_, output_index);
+  POLYKV_CHECK(logits != nullptr);
+  return {logits, static_cast<size_t>(info_.n_vocab)};
+}
+
+void LlamaBackend::ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) {
+  POLYKV_CHECK(info_.sharing != Sharing::kOff);
+  POLYKV_CHECK(src >= 0 && src < info_.n_seq_max);
+  POLYKV_CHECK(dst >= 0 && dst < info_.n_seq_max);
+  POLYKV_CHECK(src != dst);
+  POLYKV_CHECK(p0 >= 0 && (p1 == kToEnd || p1 >= p0));
+  llama_memory_seq_cp(memory_, src, dst, p0, p1);
+}
+
+bool LlamaBackend::RemoveRange(SeqId seq, Pos p0, Pos p1) {
+  POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
+  POLYKV_CHECK(p0 >= 0 && (p1 == kToEnd || p1 >= p0));
+  return llama_memory_seq_rm(memory_, seq, p0, p1);
+}
+
+Pos LlamaBackend::MinPos(SeqId seq) const {
+  POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
+  return llama_memory_seq_pos_min(memory_, seq);
+}
+
+DecodeStatus LlamaBackend::Decode(const StepBatch& batch) {
+  POLYKV_CHECK(!batch.empty() && batch.size() <= static_cast<size_t>(info_.n_batch));
+  llama_batch_ext_clear(batch_.get());
+  bool has_output = false;
+  for (const BatchToken& entry : batch) {
+    const int32_t index = llama_batch_ext_add_token(batch_.get(), entry.seq, entry.token);
+    POLYKV_CHECK(index >= 0);  // token in the vocabulary, sequence below n_seq_max
+    llama_batch_ext_set_pos(batch_.get(), index, &entry.pos);
+    llama_batch_ext_set_output_logits(batch_.get(), index, entry.output);
+    has_output |= entry.output;
+  }
+  const int32_t code = llama_process(context_, LLAMA_PROCESS_TYPE_DECODE, batch_.get());
+  if (code == 1) return DecodeStatus::kNoRoom;
+  if (code != 0) {
+    if (code != -1) RemoveBatch(batch);  // -1: refused before anything was written
+    return DecodeStatus::kFailed;
+  }
+  if (has_output) llama_synchronize(context_);
+  return DecodeStatus::kOk;
+}
+
+// After a failure libllama keeps the micro-batches that were computed before it.
+void LlamaBackend::RemoveBatch(const StepBatch& batch) {
+  for (const BatchToken& entry : batch) {
+    const bool removed = RemoveRange(entry.seq, entry.pos, kToEnd);
+    if (!removed) RemoveRange(entry.seq, 0, kToEnd);
+  }
+}
+
+bool LlamaBackend::IsEndOfGeneration(Token token) const {
+  return llama_vocab_is_eog(vocab_, token);
+}
+
+std::string LlamaBackend::TokenText(Token token, bool special) const {
+  return common_token_to_piece(vocab_, token, special);
+}
+
+std::vector<Token> LlamaBackend::Tokenize(std::string_view text, bool add_special,
+                                          bool parse_special) const {
+  return common_tokenize(vocab_, std::string(text), add_special, parse_special);
+}
+
+}  // namespace polykv

@@ -1,0 +1,88 @@
+// ModelBackend on libllama: one model, one context, one KV cache.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/types.h"
+#include "common.h"
+#include "kv/model_backend.h"
+#include "kv/step_batch.h"
+#include "llama-cpp.h"
+#include "llama.h"
+
+namespace polykv {
+
+// Threads: as ModelBackend says. The plain accessors may be used from any thread; whatever changes
+// the context behind them is for the engine thread alone.
+class LlamaBackend final : public ModelBackend {
+ public:
+  // Loads the model and makes a context for `n_seq_max` sequences; nothing else differs from what
+  // llama-server would make of `params`, and params().n_parallel keeps the caller's value. In a
+  // split cache (not kv_unified) the cells grow with n_seq_max, so that each sequence keeps the
+  // context that n_parallel of them would have had.
+  //
+  // A Problem says in one line what is wrong: no model file, not a model, no memory for the
+  // context, no text generation. libllama's own log has the details.
+  //
+  // REQUIRES: llama_backend_init() was called; 1 <= params.n_parallel <= n_seq_max.
+  static Result<std::unique_ptr<LlamaBackend>> Load(common_params params, int32_t n_seq_max);
+
+  LlamaBackend(const LlamaBackend&) = delete;
+  LlamaBackend& operator=(const LlamaBackend&) = delete;
+
+  llama_model* model() const { return model_; }
+  llama_context* context() const { return context_; }
+  const llama_vocab* vocab() const { return vocab_; }
+
+  // The parameters after loading, with the model's sampling defaults and LoRA handles filled in.
+  const common_params& params() const { return params_; }
+
+  // -infinity for every token that ends a generation: what "ignore_eos" adds to a request's biases.
+  const std::vector<llama_logit_bias>& logit_bias_eog() const {
+    return params_.sampling.logit_bias_eog;
+  }
+
+  // Whether RemoveRange can remove less than a whole sequence.
+  bool can_remove_part() const { return can_remove_part_; }
+
+  // The logits at `output_index` of the last Decode, n_vocab of them; valid until the next Decode.
+  // REQUIRES: that token was an output. Engine thread.
+  std::span<const float> Logits(int32_t output_index) const;
+
+  const ModelInfo& info() const override { return info_; }
+  void ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) override;
+  bool RemoveRange(SeqId seq, Pos p0, Pos p1) override;
+  Pos MinPos(SeqId seq) const override;
+  DecodeStatus Decode(const StepBatch& batch) override;
+  bool IsEndOfGeneration(Token token) const override;
+  std::string TokenText(Token token, bool special) const override;
+  std::vector<Token> Tokenize(std::string_view text, bool add_special,
+                              bool parse_special) const override;
+
+ private:
+  LlamaBackend(common_params params, common_init_result_ptr loaded);
+
+  void ProbeMemory();
+  void RemoveBatch(const StepBatch& batch);
+
+  // Constant after Load.
+  common_params params_;
+  common_init_result_ptr loaded_;  // owns model, context, adapters, thread pools
+  llama_model* model_;
+  llama_context* context_;
+  llama_memory_t memory_;
+  const llama_vocab* vocab_;
+  ModelInfo info_;
+  bool can_remove_part_ = false;
+
+  // Engine thread only.
+  llama_batch_ext_ptr batch_;  // its storage is reused from step to step
+};
+
+}  // namespace polykv
