@@ -1,0 +1,305 @@
+// What every ModelBackend must do: one suite, run on the fake and on libllama. A file that
+// instantiates it includes this header and ends with
+//
+//   INSTANTIATE_TEST_SUITE_P(Name, BackendConformanceTest, testing::Values(&MakeSubject));
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/types.h"
+#include "gtest/gtest.h"
+#include "kv/model_backend.h"
+
+namespace polykv {
+
+// A backend under test, and what the suite must know beyond its interface.
+class ConformanceSubject {
+ public:
+  virtual ~ConformanceSubject() = default;
+
+  // An empty backend whose info() has sharing, 128 <= n_ctx <= 1024, n_seq_max >= 8,
+  // n_batch >= n_ctx / 2 and, if it computes in micro-batches, a small n_ubatch.
+  virtual ModelBackend& backend() = 0;
+  virtual std::unique_ptr<Sampler> MakeGreedySampler() = 0;
+  virtual int32_t CellsUsed() const = 0;                    // counted in the cache itself
+  virtual std::vector<Pos> Positions(SeqId seq) const = 0;  // that it holds, ascending
+};
+
+using MakeConformanceSubject = std::unique_ptr<ConformanceSubject> (*)();
+
+class BackendConformanceTest : public testing::TestWithParam<MakeConformanceSubject> {
+ protected:
+  BackendConformanceTest() : subject_(GetParam()()), backend_(subject_->backend()) {}
+
+  // `n` tokens of text; the same ones for the same arguments.
+  std::vector<Token> Text(size_t n, size_t variant = 0) const {
+    static constexpr const char* kWords[] = {"one river ", "a red house ", "seven small birds ",
+                                             "to run, ", "under the old bridge. "};
+    std::string text;
+    std::vector<Token> tokens;
+    for (size_t word = variant; tokens.size() < n; word = word * 7 + 3) {
+      text += kWords[word % std::size(kWords)];
+      tokens = backend_.Tokenize(text, false, false);
+    }
+    tokens.resize(n);
+    return tokens;
+  }
+
+  // Computes `tokens` at positions from `pos` on in one Decode; output at the last one.
+  DecodeStatus Prefill(SeqId seq, const std::vector<Token>& tokens, Pos pos = 0) {
+    StepBatch batch;
+    for (const Token token : tokens) {
+      batch.push_back({.token = token, .pos = pos++, .seq = seq, .output = false});
+    }
+    batch.back().output = true;
+    return backend_.Decode(batch);
+  }
+
+  // The greedy continuation of `seq`, which the last Decode, of `n_batch` tokens, brought up to
+  // `pos`. The last token is sampled but not computed.
+  std::vector<Token> Continue(SeqId seq, Pos pos, size_t n_batch, size_t n) {
+    const std::unique_ptr<Sampler> sampler = subject_->MakeGreedySampler();
+    std::vector<Token> generated;
+    auto output_index = static_cast<int32_t>(n_batch) - 1;
+    while (true) {
+      generated.push_back(sampler->Sample(output_index).token);
+      if (generated.size() == n) return generated;
+      EXPECT_EQ(Prefill(seq, {generated.back()}, pos++), DecodeStatus::kOk);
+      output_index = 0;
+    }
+  }
+
+  // What a fresh sequence `seq` that is given `tokens` at once generates; it is empty afterwards.
+  std::vector<Token> PlainContinuation(SeqId seq, const std::vector<Token>& tokens, size_t n) {
+    EXPECT_EQ(Prefill(seq, tokens), DecodeStatus::kOk);
+    const std::vector<Token> generated =
+        Continue(seq, static_cast<Pos>(tokens.size()), tokens.size(), n);
+    EXPECT_TRUE(backend_.RemoveRange(seq, 0, kToEnd));
+    return generated;
+  }
+
+  static std::vector<Pos> Range(Pos p0, Pos p1) {
+    std::vector<Pos> positions;
+    for (Pos pos = p0; pos < p1; ++pos) positions.push_back(pos);
+    return positions;
+  }
+
+  std::unique_ptr<ConformanceSubject> subject_;
+  ModelBackend& backend_;
+};
+
+TEST_P(BackendConformanceTest, InfoIsWhatTheSuiteNeeds) {
+  const ModelInfo& info = backend_.info();
+  EXPECT_EQ(info.sharing, Sharing::kAnyPosition);
+  EXPECT_EQ(info.sharing_reason, "");
+  EXPECT_GE(info.n_ctx, 128);
+  EXPECT_LE(info.n_ctx, 1024);
+  EXPECT_GE(info.n_ctx_seq, info.n_ctx);
+  EXPECT_GE(info.n_seq_max, 8);
+  EXPECT_GE(info.n_batch, info.n_ctx / 2);
+  EXPECT_GT(info.n_vocab, 0);
+  EXPECT_GT(info.bytes_per_cell, 0);
+}
+
+TEST_P(BackendConformanceTest, AnEmptySequenceHasNoPositions) {
+  EXPECT_EQ(subject_->CellsUsed(), 0);
+  EXPECT_EQ(backend_.MinPos(0), -1);
+  EXPECT_TRUE(backend_.RemoveRange(0, 0, kToEnd));
+  EXPECT_EQ(subject_->CellsUsed(), 0);
+}
+
+TEST_P(BackendConformanceTest, ASharedCellIsCountedOnce) {
+  ASSERT_EQ(Prefill(0, Text(40)), DecodeStatus::kOk);
+  EXPECT_EQ(subject_->CellsUsed(), 40);
+  backend_.ShareRange(0, 1, 0, 30);
+  backend_.ShareRange(0, 2, 0, 40);
+  EXPECT_EQ(subject_->CellsUsed(), 40);
+  EXPECT_EQ(subject_->Positions(1), Range(0, 30));
+  EXPECT_EQ(subject_->Positions(2), Range(0, 40));
+  EXPECT_EQ(backend_.MinPos(1), 0);
+}
+
+TEST_P(BackendConformanceTest, AnEmptyRangeSharesNothing) {
+  ASSERT_EQ(Prefill(0, Text(10)), DecodeStatus::kOk);
+  backend_.ShareRange(0, 1, 5, 5);
+  EXPECT_EQ(backend_.MinPos(1), -1);
+}
+
+TEST_P(BackendConformanceTest, RemovingASequenceFreesExactlyItsPrivateCells) {
+  ASSERT_EQ(Prefill(0, Text(40)), DecodeStatus::kOk);
+  backend_.ShareRange(0, 1, 0, 40);
+  ASSERT_EQ(Prefill(1, Text(7, 1), 40), DecodeStatus::kOk);
+  EXPECT_EQ(subject_->CellsUsed(), 47);
+  EXPECT_TRUE(backend_.RemoveRange(1, 0, kToEnd));
+  EXPECT_EQ(subject_->CellsUsed(), 40);
+  EXPECT_EQ(subject_->Positions(0), Range(0, 40));
+  EXPECT_EQ(backend_.MinPos(1), -1);
+}
+
+TEST_P(BackendConformanceTest, SharedCellsLiveAsLongAsAnySequenceHoldsThem) {
+  const std::vector<Token> prefix = Text(40);
+  const std::vector<Token> suffix = Text(5, 2);
+  std::vector<Token> whole = prefix;
+  whole.insert(whole.end(), suffix.begin(), suffix.end());
+  const std::vector<Token> expected = PlainContinuation(3, whole, 8);
+
+  ASSERT_EQ(Prefill(0, prefix), DecodeStatus::kOk);
+  backend_.ShareRange(0, 1, 0, 40);
+  EXPECT_TRUE(backend_.RemoveRange(0, 0, kToEnd));
+  EXPECT_EQ(subject_->CellsUsed(), 40);
+  EXPECT_EQ(backend_.MinPos(0), -1);
+  ASSERT_EQ(Prefill(1, suffix, 40), DecodeStatus::kOk);
+  EXPECT_EQ(Continue(1, 45, suffix.size(), 8), expected);
+  EXPECT_TRUE(backend_.RemoveRange(1, 0, kToEnd));
+  EXPECT_EQ(subject_->CellsUsed(), 0);
+}
+
+TEST_P(BackendConformanceTest, ATrimmedSequenceGoesOnFromWhatItKept) {
+  const std::vector<Token> kept = Text(30);
+  const std::vector<Token> suffix = Text(6, 3);
+  std::vector<Token> whole = kept;
+  whole.insert(whole.end(), suffix.begin(), suffix.end());
+  const std::vector<Token> expected = PlainContinuation(2, whole, 8);
+
+  ASSERT_EQ(Prefill(0, Text(50)), DecodeStatus::kOk);
+  ASSERT_TRUE(backend_.RemoveRange(0, 30, kToEnd));
+  EXPECT_EQ(subject_->Positions(0), Range(0, 30));
+  ASSERT_EQ(Prefill(0, suffix, 30), DecodeStatus::kOk);
+  EXPECT_EQ(Continue(0, 36, suffix.size(), 8), expected);
+}
+
+TEST_P(BackendConformanceTest, TrimmingASharerLeavesTheOthersAlone) {
+  ASSERT_EQ(Prefill(0, Text(40)), DecodeStatus::kOk);
+  backend_.ShareRange(0, 1, 0, 40);
+  EXPECT_TRUE(backend_.RemoveRange(1, 25, kToEnd));
+  EXPECT_EQ(subject_->CellsUsed(), 40);
+  EXPECT_EQ(subject_->Positions(0), Range(0, 40));
+  EXPECT_EQ(subject_->Positions(1), Range(0, 25));
+}
+
+TEST_P(BackendConformanceTest, MinPosIsTheLowestPositionHeld) {
+  ASSERT_EQ(Prefill(0, Text(20)), DecodeStatus::kOk);
+  EXPECT_EQ(backend_.MinPos(0), 0);
+  EXPECT_TRUE(backend_.RemoveRange(0, 0, 12));
+  EXPECT_EQ(backend_.MinPos(0), 12);
+  EXPECT_EQ(subject_->CellsUsed(), 8);
+  backend_.ShareRange(0, 1, 15, 20);
+  EXPECT_EQ(backend_.MinPos(1), 15);
+}
+
+TEST_P(BackendConformanceTest, NoRoomChangesNothing) {
+  const auto n_ctx = static_cast<size_t>(backend_.info().n_ctx);
+  const size_t n_free = n_ctx / 4;
+  const size_t n_filled = n_ctx - n_free;
+  ASSERT_EQ(Prefill(0, Text(n_ctx / 2)), DecodeStatus::kOk);
+  ASSERT_EQ(Prefill(1, Text(n_filled - n_ctx / 2)), DecodeStatus::kOk);
+  backend_.ShareRange(0, 2, 0, 10);
+  const auto n_used = static_cast<int32_t>(n_filled);
+
+  EXPECT_EQ(Prefill(2, Text(n_free + 1, 1), 10), DecodeStatus::kNoRoom);
+  EXPECT_EQ(Prefill(3, Text(n_ctx / 2, 1)), DecodeStatus::kNoRoom);
+  EXPECT_EQ(subject_->CellsUsed(), n_used);
+  EXPECT_EQ(subject_->Positions(2), Range(0, 10));
+  EXPECT_EQ(backend_.MinPos(3), -1);
+
+  EXPECT_EQ(Prefill(3, Text(n_free, 1)), DecodeStatus::kOk) << "every free cell is usable";
+  EXPECT_EQ(subject_->CellsUsed(), backend_.info().n_ctx);
+  EXPECT_TRUE(backend_.RemoveRange(3, 0, kToEnd));
+  EXPECT_EQ(Prefill(2, Text(n_free, 1), 10), DecodeStatus::kOk);
+}
+
+TEST_P(BackendConformanceTest, ASharedSequenceGeneratesWhatAPlainOneDoes) {
+  const std::vector<Token> prefix = Text(48);
+  std::vector<std::vector<Token>> expected;
+  for (size_t agent = 0; agent < 3; ++agent) {
+    std::vector<Token> whole = prefix;
+    const std::vector<Token> suffix = Text(6, agent + 1);
+    whole.insert(whole.end(), suffix.begin(), suffix.end());
+    expected.push_back(PlainContinuation(7, whole, 10));
+  }
+  ASSERT_EQ(Prefill(0, prefix), DecodeStatus::kOk);
+  for (SeqId seq = 1; seq <= 3; ++seq) backend_.ShareRange(0, seq, 0, 48);
+  for (SeqId seq = 1; seq <= 3; ++seq) {
+    ASSERT_EQ(Prefill(seq, Text(6, static_cast<size_t>(seq)), 48), DecodeStatus::kOk);
+    EXPECT_EQ(Continue(seq, 54, 6, 10), expected[static_cast<size_t>(seq) - 1]);
+  }
+}
+
+TEST_P(BackendConformanceTest, SequencesInOneBatchDoNotSeeEachOther) {
+  constexpr size_t kAgents = 3;
+  constexpr size_t kGenerated = 6;
+  std::vector<std::vector<Token>> expected;
+  for (size_t agent = 0; agent < kAgents; ++agent) {
+    expected.push_back(PlainContinuation(7, Text(12 + agent, agent), kGenerated));
+  }
+  std::vector<std::vector<Token>> generated(kAgents);
+  std::vector<std::unique_ptr<Sampler>> samplers;
+  StepBatch batch;
+  std::vector<int32_t> outputs;
+  for (size_t agent = 0; agent < kAgents; ++agent) {
+    samplers.push_back(subject_->MakeGreedySampler());
+    for (const Token token : Text(12 + agent, agent)) {
+      const auto pos = static_cast<Pos>(batch.size()) - (outputs.empty() ? 0 : outputs.back() + 1);
+      batch.push_back(
+          {.token = token, .pos = pos, .seq = static_cast<SeqId>(agent), .output = false});
+    }
+    batch.back().output = true;
+    outputs.push_back(static_cast<int32_t>(batch.size()) - 1);
+  }
+  for (size_t step = 0; step < kGenerated; ++step) {
+    ASSERT_EQ(backend_.Decode(batch), DecodeStatus::kOk);
+    batch.clear();
+    for (size_t agent = 0; agent < kAgents; ++agent) {
+      generated[agent].push_back(samplers[agent]->Sample(outputs[agent]).token);
+      batch.push_back({.token = generated[agent].back(),
+                       .pos = static_cast<Pos>(12 + agent + step),
+                       .seq = static_cast<SeqId>(agent),
+                       .output = true});
+      outputs[agent] = static_cast<int32_t>(agent);
+    }
+  }
+  EXPECT_EQ(generated, expected);
+}
+
+TEST_P(BackendConformanceTest, EverySequenceIdIsUsable) {
+  const int32_t n_seq_max = backend_.info().n_seq_max;
+  ASSERT_EQ(Prefill(0, Text(10)), DecodeStatus::kOk);
+  for (SeqId seq = 1; seq < n_seq_max; ++seq) {
+    backend_.ShareRange(0, seq, 0, 10);
+    ASSERT_EQ(Prefill(seq, Text(1), 10), DecodeStatus::kOk);
+    EXPECT_EQ(subject_->CellsUsed(), 10 + seq);
+  }
+  const SeqId last = n_seq_max - 1;
+  EXPECT_TRUE(backend_.RemoveRange(0, 0, kToEnd));
+  EXPECT_EQ(subject_->Positions(last), Range(0, 11));
+  for (SeqId seq = 1; seq < n_seq_max; ++seq) backend_.RemoveRange(seq, 0, kToEnd);
+  EXPECT_EQ(subject_->CellsUsed(), 0);
+}
+
+TEST_P(BackendConformanceTest, ABatchWithoutOutputsFillsCells) {
+  StepBatch batch;
+  for (const Token token : Text(9)) {
+    batch.push_back(
+        {.token = token, .pos = static_cast<Pos>(batch.size()), .seq = 0, .output = false});
+  }
+  EXPECT_EQ(backend_.Decode(batch), DecodeStatus::kOk);
+  EXPECT_EQ(subject_->Positions(0), Range(0, 9));
+}
+
+TEST_P(BackendConformanceTest, TextSurvivesTokens) {
+  const std::string text = "Two plus two\n is 4.";
+  std::string back;
+  for (const Token token : backend_.Tokenize(text, false, false)) {
+    EXPECT_GE(token, 0);
+    EXPECT_LT(token, backend_.info().n_vocab);
+    EXPECT_FALSE(backend_.IsEndOfGeneration(token));
+    back += backend_.TokenText(token, false);
+  }
+  EXPECT_EQ(back, text);
+}
+
+}  // namespace polykv

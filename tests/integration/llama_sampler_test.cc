@@ -1,0 +1,129 @@
+// Sampling and the probabilities that go with it.
+#include "llama/llama_sampler.h"
+
+#include <cmath>
+#include <exception>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "integration/distribution.h"
+#include "integration/test_model.h"
+
+namespace polykv {
+namespace {
+
+class LlamaSamplerTest : public testing::Test {
+ protected:
+  LlamaSamplerTest() {
+    StepBatch batch;
+    for (const Token token : prompt_) {
+      batch.push_back({token, static_cast<Pos>(batch.size()), 0, false});
+    }
+    batch.back().output = true;
+    EXPECT_EQ(backend_->Decode(batch), DecodeStatus::kOk);
+    output_index_ = static_cast<int32_t>(batch.size()) - 1;
+  }
+
+  SampledToken Sample(const common_params_sampling& params, int32_t n_probs = 0,
+                      bool post_sampling_probs = false) {
+    const auto sampler =
+        MakeLlamaSampler(*backend_, params, n_probs, post_sampling_probs, /*special=*/false);
+    sampler->AcceptPrompt(prompt_);
+    return sampler->Sample(output_index_);
+  }
+
+  static common_params_sampling Greedy() {
+    common_params_sampling params;
+    params.temp = 0;
+    return params;
+  }
+
+  std::unique_ptr<LlamaBackend> backend_ = LoadTestModel({.n_ctx = 256});
+  std::vector<Token> prompt_ = backend_->Tokenize("The capital of France is", true, false);
+  int32_t output_index_ = 0;
+};
+
+TEST_F(LlamaSamplerTest, GreedyIsTheMostProbableToken) {
+  const SampledToken sampled = Sample(Greedy());
+  EXPECT_EQ(static_cast<size_t>(sampled.token),
+            FindTopTwo(LogSoftmax(backend_->Logits(output_index_))).token);
+  EXPECT_TRUE(sampled.top.empty());
+}
+
+TEST_F(LlamaSamplerTest, ProbabilitiesBeforeSamplingAreTheModels) {
+  const SampledToken sampled = Sample(Greedy(), 5);
+  const Distribution distribution = LogSoftmax(backend_->Logits(output_index_));
+  ASSERT_EQ(sampled.top.size(), 5U);
+  EXPECT_EQ(sampled.top[0].token, sampled.token);
+  EXPECT_EQ(sampled.top[0].text, backend_->TokenText(sampled.token, false));
+  EXPECT_FLOAT_EQ(sampled.probability, sampled.top[0].probability);
+  for (const TokenCandidate& candidate : sampled.top) {
+    // llama-server sums over the vocabulary in single precision, and so do we.
+    EXPECT_NEAR(candidate.probability, std::exp(distribution[static_cast<size_t>(candidate.token)]),
+                1e-3);
+  }
+  for (size_t i = 1; i < 5; ++i) {
+    EXPECT_GE(sampled.top[i - 1].probability, sampled.top[i].probability);
+  }
+}
+
+TEST_F(LlamaSamplerTest, ProbabilitiesAfterSamplingAreTheChains) {
+  common_params_sampling params;
+  params.temp = 1;
+  params.top_k = 3;
+  params.top_p = 1;
+  params.min_p = 0;
+  params.seed = 1;
+  const SampledToken sampled = Sample(params, 10, /*post_sampling_probs=*/true);
+  ASSERT_EQ(sampled.top.size(), 3U) << "top_k left three";
+  float sum = 0;
+  std::set<Token> tokens;
+  for (const TokenCandidate& candidate : sampled.top) {
+    sum += candidate.probability;
+    tokens.insert(candidate.token);
+    if (candidate.token == sampled.token) {
+      EXPECT_EQ(candidate.probability, sampled.probability);
+    }
+  }
+  EXPECT_NEAR(sum, 1, 1e-5);
+  EXPECT_TRUE(tokens.contains(sampled.token));
+}
+
+TEST_F(LlamaSamplerTest, ASeedMakesTheSameChoices) {
+  common_params_sampling params;
+  params.temp = 3;
+  params.seed = 42;
+  EXPECT_EQ(Sample(params).token, Sample(params).token);
+}
+
+TEST_F(LlamaSamplerTest, PenaltiesSeeThePrompt) {
+  common_params_sampling params = Greedy();
+  const Token favourite = Sample(params).token;
+  params.penalty_last_n = 64;
+  params.penalty_present = 100;
+  EXPECT_EQ(Sample(params).token, favourite) << "it is not in the prompt";
+  prompt_.push_back(favourite);
+  EXPECT_NE(Sample(params).token, favourite);
+}
+
+TEST_F(LlamaSamplerTest, AGrammarIsObeyed) {
+  common_params_sampling params = Greedy();
+  params.grammar = {COMMON_GRAMMAR_TYPE_USER, "root ::= \"Zebra\""};
+  const std::string text = backend_->TokenText(Sample(params).token, false);
+  EXPECT_EQ(std::string("Zebra").rfind(text, 0), 0U) << text;
+}
+
+TEST_F(LlamaSamplerTest, BadParametersThrow) {
+  common_params_sampling params = Greedy();
+  params.grammar = {COMMON_GRAMMAR_TYPE_USER, "root ::= (unfinished"};
+  EXPECT_THROW(Sample(params), std::exception);
+  params = Greedy();
+  params.penalty_repeat = 0;
+  EXPECT_THROW(Sample(params), std::exception);
+}
+
+}  // namespace
+}  // namespace polykv

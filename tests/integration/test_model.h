@@ -1,0 +1,40 @@
+// The model that integration tests run on, and real text to feed it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/types.h"
+#include "llama/llama_backend.h"
+
+namespace polykv {
+
+struct TestModelOptions {
+  int32_t n_ctx = 1024;
+  int32_t n_parallel = 4;
+  int32_t n_seq_max = 16;
+  int32_t n_batch = 2048;
+  int32_t n_ubatch = 512;
+  bool unified = true;
+  // The same weights as 32-bit floats, a float cache and no flash attention: results that hardly
+  // depend on what shares a batch or where the cells lie.
+  bool precise = false;
+};
+
+// The model in $POLYKV_TEST_MODEL on all cores of this machine; aborts with a message if it cannot
+// be loaded. libllama logs errors only from then on.
+std::unique_ptr<LlamaBackend> LoadTestModel(const TestModelOptions& options);
+
+// Always the most probable token.
+std::unique_ptr<Sampler> MakeGreedySampler(LlamaBackend& backend);
+
+// Documents of the llama.cpp source tree in $LLAMA_CPP_SOURCE_DIR, else in the one that the build
+// used: English prose with tables, code and lists. Always in the same order.
+std::vector<std::string> LoadDocuments();
+
+// Tokens [begin, begin + count) of the documents one after the other; aborts if there are too few.
+std::vector<Token> DocumentTokens(const ModelBackend& backend, size_t begin, size_t count);
+
+}  // namespace polykv
