@@ -221,9 +221,9 @@ def test_a_client_that_leaves_while_its_pool_is_computed_leaves_the_pool_to_othe
     new_pool = reply.json["pool_id"]
     body = {**agent_body(api, long_prefix, new_pool, 500, 4000), "stream": stream}
     with api.open("/completion", body):
-        eventually_equal(lambda: waiting_requests(api), 1, "requests that wait for the pool")
+        eventually_equal(lambda: n_sessions(api, new_pool), 1, "sessions that wait for the pool")
         assert api.pool(new_pool)["residency"] == "materializing"
-    eventually_equal(lambda: waiting_requests(api), 0, "requests after the client has left")
+    eventually_equal(lambda: n_sessions(api, new_pool), 0, "sessions after the client has left")
     assert api.pool(new_pool)["residency"] == "materializing"
     eventually(lambda: api.pool(new_pool)["residency"] == "resident", "the pool is resident")
     assert api.pool(new_pool)["n_prefilled"] == len(long_prefix)

@@ -32,11 +32,12 @@ constexpr SeqId kAttached = 2;
 
 constexpr double kFloor = 1e-3;       // nats; less is no difference
 constexpr double kClearMargin = 0.1;  // nats between the top two, above which top-1 must agree
+constexpr double kAllowance = 2;      // times what other chunks of plain prefill change
 constexpr double kMistakeFactor = 5;  // by which a wrong share must exceed the bound
 
-// Shorter than n_ubatch = 512, so that each splits a prompt in a way of its own.
-constexpr std::array<size_t, 5> kChunks = {256, 200, 128, 64, 37};
-constexpr size_t kMaxChunkedPrefix = 300;
+// Most are shorter than any prompt; longer prompts do not show more, but take long.
+constexpr std::array<size_t, 5> kChunks = {100, 64, 48, 37, 24};
+constexpr size_t kMaxChunkedPrefix = 150;
 
 struct Prompt {
   int32_t n_prefix;  // tokens of text
@@ -69,14 +70,12 @@ constexpr std::array<Prompt, 20> kPrompts = {{
 using Answers = std::vector<Distribution>;
 
 struct Difference {
-  double divergence = 0;        // worst next-token KLD
-  double flipped_margin = 0;    // widest top-two margin of the reference at which top-1 differs
-  bool answer_flipped = false;  // a top-1 with a clear margin differs after the whole prompt
+  double divergence = 0;      // worst next-token KLD
+  double flipped_margin = 0;  // widest top-two margin of the reference at which top-1 differs
 
   void Add(const Difference& other) {
     divergence = std::max(divergence, other.divergence);
     flipped_margin = std::max(flipped_margin, other.flipped_margin);
-    answer_flipped = answer_flipped || other.answer_flipped;
   }
 };
 
@@ -88,9 +87,9 @@ Difference Compare(const Answers& reference, const Answers& other) {
     const Distribution& expected = reference[i + skipped];
     difference.divergence = std::max(difference.divergence, Divergence(expected, other[i]));
     const TopTwo top = FindTopTwo(expected);
-    if (FindTopTwo(other[i]).token == top.token) continue;
-    difference.flipped_margin = std::max(difference.flipped_margin, top.margin);
-    difference.answer_flipped = i + 1 == other.size() && top.margin > kClearMargin;
+    if (FindTopTwo(other[i]).token != top.token) {
+      difference.flipped_margin = std::max(difference.flipped_margin, top.margin);
+    }
   }
   return difference;
 }
@@ -225,8 +224,8 @@ TEST(PoolEquivalenceTest, WithinRoundingOnTheModelAsServed) {
   for (const Row& row : rows) chunks.Add(row.chunks);
   for (const Row& row : rows) {
     SCOPED_TRACE(testing::Message() << "prefix " << row.n_prefix);
-    EXPECT_LE(row.pool.divergence, std::max(kFloor, 2 * chunks.divergence));
-    EXPECT_FALSE(row.pool.answer_flipped);
+    EXPECT_LE(row.pool.divergence, std::max(kFloor, kAllowance * chunks.divergence));
+    EXPECT_LE(row.pool.flipped_margin, std::max(kClearMargin, kAllowance * chunks.flipped_margin));
   }
 }
 
