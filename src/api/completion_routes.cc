@@ -37,7 +37,8 @@ HttpResponse RespondWhole(CompletionJob job, std::unique_ptr<GenerationSet> set,
     if (request.should_stop()) return ClientIsGone();
     auto event = set->Next(kSlice);
     if (!event.has_value()) continue;
-    if (const auto* problem = std::get_if<Problem>(&event->second)) return ProblemResponse(*problem);
+    if (const auto* problem = std::get_if<Problem>(&event->second))
+      return ProblemResponse(*problem);
     if (auto* finished = std::get_if<Finished>(&event->second)) {
       results[event->first] = std::move(*finished);
     }
@@ -66,12 +67,13 @@ HttpResponse RespondStream(CompletionJob job, std::unique_ptr<GenerationSet> set
 
   HttpResponse response;
   response.content_type = "text/event-stream";
-  if (const auto* started = std::get_if<Started>(&first->second); started && job.with_attach_block) {
+  if (const auto* started = std::get_if<Started>(&first->second);
+      started && job.with_attach_block) {
     SetAttachHeaders(started->report, &response);
   }
-  auto stream = std::make_shared<CompletionStream>(std::move(set), std::move(job.writer),
-                                                   job.ping_interval_s, request.should_stop, clock,
-                                                   *first);
+  auto stream =
+      std::make_shared<CompletionStream>(std::move(set), std::move(job.writer), job.ping_interval_s,
+                                         request.should_stop, clock, *first);
   response.next = [stream](std::string* out) { return stream->Next(out); };
   return response;
 }

@@ -9,13 +9,13 @@
 
 namespace polykv {
 
-// Value of Access-Control-Allow-Origin for a request from `origin` (empty: no header was sent); empty: no
-// header. `allowed` is --cors-origins: "*", "localhost" or a comma-separated list.
+// Value of Access-Control-Allow-Origin for a request from `origin` (empty: no header was sent);
+// empty: no header. `allowed` is --cors-origins: "*", "localhost" or a comma-separated list.
 std::string AllowedOrigin(const std::string& allowed, bool credentials, const std::string& origin);
 
 // Who may change state through /polykv, beyond having a key: a web page somewhere must not.
 struct AccessRules {
-  bool loopback_only = true;         // every listener is bound to this machine
+  bool loopback_only = true;  // every listener is bound to this machine
   std::string cors_origins = "*";
   bool cors_origins_explicit = false;  // "*" counts only when somebody asked for it
 };

@@ -7,7 +7,8 @@
 namespace polykv {
 namespace {
 
-// Several channels have no common condition: the wait on one is cut so short that the others do not show.
+// Several channels have no common condition: the wait on one is cut so short that the others do not
+// show.
 constexpr std::chrono::milliseconds kTurn{2};
 
 }  // namespace
@@ -26,7 +27,8 @@ std::optional<std::pair<size_t, GenerationEvent>> GenerationSet::Next(
   POLYKV_CHECK(n_open_ > 0);
   while (true) {
     for (size_t i = 0; i < channels_.size(); ++i) {
-      if (auto event = Take((next_ + i) % channels_.size(), std::chrono::milliseconds(0))) return event;
+      if (auto event = Take((next_ + i) % channels_.size(), std::chrono::milliseconds(0)))
+        return event;
     }
     if (timeout <= std::chrono::milliseconds(0)) return std::nullopt;
     const std::chrono::milliseconds turn = n_open_ == 1 ? timeout : std::min(timeout, kTurn);

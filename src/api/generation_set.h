@@ -12,8 +12,8 @@
 
 namespace polykv {
 
-// Used by one thread at a time. Its end, whatever the reason, cancels what has not finished, so that the
-// engine frees the cells.
+// Used by one thread at a time. Its end, whatever the reason, cancels what has not finished, so
+// that the engine frees the cells.
 class GenerationSet {
  public:
   explicit GenerationSet(std::vector<std::shared_ptr<GenerationChannel>> channels);

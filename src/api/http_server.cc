@@ -2,10 +2,10 @@
 
 #include <sys/socket.h>
 
+#include <cpp-httplib/httplib.h>
 #include <algorithm>
 #include <atomic>
 #include <cctype>
-#include <cpp-httplib/httplib.h>
 #include <exception>
 #include <stdexcept>
 #include <thread>
@@ -72,7 +72,8 @@ HttpRequest FromLibrary(const httplib::Request& request) {
 }
 
 // `open`: kept until a stream has ended.
-void ToLibrary(HttpResponse response, httplib::Response* out, std::shared_ptr<void> open = nullptr) {
+void ToLibrary(HttpResponse response, httplib::Response* out,
+               std::shared_ptr<void> open = nullptr) {
   out->status = response.status;
   for (const auto& [name, value] : response.headers) out->set_header(name, value);
   if (!response.next) {
@@ -128,8 +129,8 @@ void SetProblem(const Problem& problem, httplib::Response* response) {
 bool SameSecret(const std::string& a, const std::string& b) {
   unsigned difference = a.size() == b.size() ? 0U : 1U;
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    difference |= static_cast<unsigned>(static_cast<unsigned char>(a[i]) ^
-                                        static_cast<unsigned char>(b[i]));
+    difference |=
+        static_cast<unsigned>(static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]));
   }
   return difference == 0;
 }
@@ -140,9 +141,10 @@ Problem LibraryProblem(int status, size_t max_body_bytes) {
     return {.status = 404, .type = "not_found_error", .message = "File Not Found"};
   }
   if (status == 413) {
-    return {.status = 413,
-            .type = "invalid_request_error",
-            .message = "The request body is larger than " + std::to_string(max_body_bytes) + " bytes"};
+    return {
+        .status = 413,
+        .type = "invalid_request_error",
+        .message = "The request body is larger than " + std::to_string(max_body_bytes) + " bytes"};
   }
   return {.status = status,
           .type = status < 500 ? "invalid_request_error" : "server_error",
@@ -196,10 +198,11 @@ void HttpServer::Impl::AddListener() {
     }
     return httplib::Server::HandlerResponse::Handled;
   });
-  server->set_post_routing_handler([](const httplib::Request& request, httplib::Response& response) {
-    const std::string id = request.get_header_value("X-Request-Id");
-    if (IsName(id)) response.set_header("X-Request-Id", id);
-  });
+  server->set_post_routing_handler(
+      [](const httplib::Request& request, httplib::Response& response) {
+        const std::string id = request.get_header_value("X-Request-Id");
+        if (IsName(id)) response.set_header("X-Request-Id", id);
+      });
   server->new_task_queue = [this] { return new SharedPool(pool.get()); };
   if (!config.static_path.empty()) {
     server->set_mount_point(config.prefix + "/", config.static_path);
@@ -256,33 +259,34 @@ Result<std::string> HttpServer::Impl::Bind(size_t i) {
     return Problem{.message = "cannot listen on the socket " + host};
   }
   const std::string shown = host.find(':') == std::string::npos ? host : "[" + host + "]";
-  const bool bound = port == 0 ? (port = server.bind_to_any_port(host)) > 0
-                               : server.bind_to_port(host, port);
+  const bool bound =
+      port == 0 ? (port = server.bind_to_any_port(host)) > 0 : server.bind_to_port(host, port);
   if (bound) return "http://" + shown + ":" + std::to_string(port);
   return Problem{.message = "cannot listen on " + shown + ":" + std::to_string(config.port) +
                             ": the port is taken or the address is not this machine's"};
 }
 
-HttpServer::HttpServer(HttpServerConfig config) : impl_(std::make_unique<Impl>(std::move(config))) {}
+HttpServer::HttpServer(HttpServerConfig config)
+    : impl_(std::make_unique<Impl>(std::move(config))) {}
 
 HttpServer::~HttpServer() {
   Stop();
   Join();
 }
 
-void HttpServer::Get(const std::string& path, HttpHandler handler) {
+void HttpServer::Get(const std::string& path, const HttpHandler& handler) {
   for (const auto& server : impl_->servers) {
     server->Get(impl_->config.prefix + path, Adapt(handler, &impl_->n_open));
   }
 }
 
-void HttpServer::Post(const std::string& path, HttpHandler handler) {
+void HttpServer::Post(const std::string& path, const HttpHandler& handler) {
   for (const auto& server : impl_->servers) {
     server->Post(impl_->config.prefix + path, Adapt(handler, &impl_->n_open));
   }
 }
 
-void HttpServer::Delete(const std::string& path, HttpHandler handler) {
+void HttpServer::Delete(const std::string& path, const HttpHandler& handler) {
   for (const auto& server : impl_->servers) {
     server->Delete(impl_->config.prefix + path, Adapt(handler, &impl_->n_open));
   }

@@ -1,7 +1,9 @@
-// The HTTP front door: listeners, API keys, CORS, JSON error bodies, streams. Knows no route by itself.
+// The HTTP front door: listeners, API keys, CORS, JSON error bodies, streams. Knows no route by
+// itself.
 //
-// Own code on the HTTP library that llama-server uses, instead of llama.cpp's server_http_context: that
-// one answers every 404 with its own body, also a route's, and cannot give a refused body (413) a JSON one.
+// Own code on the HTTP library that llama-server uses, instead of llama.cpp's server_http_context:
+// that one answers every 404 with its own body, also a route's, and cannot give a refused body
+// (413) a JSON one.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +39,8 @@ struct HttpRequest {
   std::string body;
   std::map<std::string, std::string> params;   // of the path and the query
   std::map<std::string, std::string> headers;  // names in lower case
-  // Whether the client is gone. Two system calls; valid until the response has been sent or dropped.
+  // Whether the client is gone. Two system calls; valid until the response has been sent or
+  // dropped.
   std::function<bool()> should_stop = [] { return false; };
 
   std::string Param(const std::string& name) const;   // empty if absent
@@ -49,13 +52,14 @@ struct HttpResponse {
   std::string content_type = "application/json; charset=utf-8";
   std::map<std::string, std::string> headers;
   std::string body;
-  // When set, the response is a stream: called until it returns false, each time with an empty string to
-  // fill; what was filled in is sent, also by the last call. Must not throw. It is destroyed as soon as
-  // the stream has ended or the client is gone.
+  // When set, the response is a stream: called until it returns false, each time with an empty
+  // string to fill; what was filled in is sent, also by the last call. Must not throw. It is
+  // destroyed as soon as the stream has ended or the client is gone.
   std::function<bool(std::string*)> next;
 };
 
-// Runs on a worker thread, many at a time. What it throws becomes a 400 (std::invalid_argument) or 500.
+// Runs on a worker thread, many at a time. What it throws becomes a 400 (std::invalid_argument) or
+// 500.
 using HttpHandler = std::function<HttpResponse(const HttpRequest&)>;
 
 class HttpServer {
@@ -64,9 +68,9 @@ class HttpServer {
   ~HttpServer();  // Stop, Join
 
   // Routes; `:name` in a path becomes a parameter. Before Start only.
-  void Get(const std::string& path, HttpHandler handler);
-  void Post(const std::string& path, HttpHandler handler);
-  void Delete(const std::string& path, HttpHandler handler);
+  void Get(const std::string& path, const HttpHandler& handler);
+  void Post(const std::string& path, const HttpHandler& handler);
+  void Delete(const std::string& path, const HttpHandler& handler);
 
   // Binds and listens; a Problem says in one line what is wrong. Requests get 503 until SetReady.
   Result<std::vector<std::string>> Start();  // the addresses as URLs
@@ -74,8 +78,8 @@ class HttpServer {
   // Any thread.
   void SetReady();
   int n_open() const;  // requests that are being handled or streamed
-  void Stop();  // no new connections; returns at once
-  void Join();  // waits for open requests
+  void Stop();         // no new connections; returns at once
+  void Join();         // waits for open requests
 
  private:
   struct Impl;

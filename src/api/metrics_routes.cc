@@ -91,10 +91,8 @@ HttpResponse Metrics(const Services& services, ServerMetrics* server_metrics) {
 }  // namespace
 
 void AddMetricsRoutes(HttpServer* server, const Services* services) {
-  server->Get("/metrics",
-              [services, metrics = std::make_shared<ServerMetrics>()](const HttpRequest&) {
-                return Metrics(*services, metrics.get());
-              });
+  server->Get("/metrics", [services, metrics = std::make_shared<ServerMetrics>()](
+                              const HttpRequest&) { return Metrics(*services, metrics.get()); });
 }
 
 }  // namespace polykv

@@ -114,20 +114,19 @@ Json CreatedJson(const PoolCreated& pool, PoolId boot_id, const PoolView* view) 
 }
 
 const PoolView* FindOrNull(const EngineSnapshot& snapshot, const std::string& id_or_name) {
-  const auto found = std::find_if(
-      snapshot.pools.begin(), snapshot.pools.end(), [&id_or_name](const PoolView& pool) {
-        return std::to_string(pool.pool_id) == id_or_name ||
-               (!pool.name.empty() && pool.name == id_or_name);
-      });
+  const auto found = std::find_if(snapshot.pools.begin(), snapshot.pools.end(),
+                                  [&id_or_name](const PoolView& pool) {
+                                    return std::to_string(pool.pool_id) == id_or_name ||
+                                           (!pool.name.empty() && pool.name == id_or_name);
+                                  });
   return found == snapshot.pools.end() ? nullptr : &*found;
 }
 
 HttpResponse Create(const Services& services, const HttpRequest& request) {
-  Result<Json> body = ReadStateChange(
-      services.access, request,
-      {"tokens", "prompt", "messages", "from_session", "tools", "tool_choice",
-       "parallel_tool_calls", "chat_template_kwargs", "reasoning_effort", "name", "pin", "unique",
-       "wait"});
+  Result<Json> body = ReadStateChange(services.access, request,
+                                      {"tokens", "prompt", "messages", "from_session", "tools",
+                                       "tool_choice", "parallel_tool_calls", "chat_template_kwargs",
+                                       "reasoning_effort", "name", "pin", "unique", "wait"});
   if (!body.ok()) return ProblemResponse(body.problem());
   Result<CreatePool> command = ReadOptions(body.value());
   if (!command.ok()) return ProblemResponse(command.problem());
@@ -142,8 +141,8 @@ HttpResponse Create(const Services& services, const HttpRequest& request) {
   if (!answer->ok()) return ProblemResponse(answer->problem());
   const PoolCreated& pool = answer->value();
   const auto snapshot = services.engine->Snapshot();
-  Json json = CreatedJson(pool, snapshot->boot_id,
-                          FindOrNull(*snapshot, std::to_string(pool.pool_id)));
+  Json json =
+      CreatedJson(pool, snapshot->boot_id, FindOrNull(*snapshot, std::to_string(pool.pool_id)));
   if (source.value().template_break.has_value()) {
     json["template_break"] = *source.value().template_break;
   }
@@ -202,8 +201,7 @@ HttpResponse Pin(const Services& services, const HttpRequest& request) {
   if (!body.ok()) return ProblemResponse(body.problem());
   Result<std::optional<int64_t>> ttl_ms = CountField(body.value(), "ttl_ms");
   if (!ttl_ms.ok()) return ProblemResponse(ttl_ms.problem());
-  return Change(services, request,
-                {.action = ChangePool::Action::kPin, .ttl_ms = ttl_ms.value()});
+  return Change(services, request, {.action = ChangePool::Action::kPin, .ttl_ms = ttl_ms.value()});
 }
 
 HttpResponse Unpin(const Services& services, const HttpRequest& request) {

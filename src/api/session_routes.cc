@@ -39,8 +39,7 @@ HttpResponse End(const Services& services, const HttpRequest& request) {
   if (!body.ok()) return ProblemResponse(body.problem());
   EndSessions command = {.session_id = request.Param("session_id")};
   if (command.session_id.empty() && !IsSet(request.Param("all"))) {
-    return ProblemResponse(
-        InvalidRequest("Say which: ?session_id=S, or ?all=1 for every session"));
+    return ProblemResponse(InvalidRequest("Say which: ?session_id=S, or ?all=1 for every session"));
   }
   const auto channel = command.channel;
   services.engine->Post(std::move(command));

@@ -11,8 +11,8 @@
 
 namespace polykv {
 
-// Called by one HTTP worker; holds the generations, and with them their cancelling, until the stream has
-// ended or is dropped.
+// Called by one HTTP worker; holds the generations, and with them their cancelling, until the
+// stream has ended or is dropped.
 class CompletionStream {
  public:
   // `first`: the event that decided for a stream; no Problem. `clock` outlives the stream.

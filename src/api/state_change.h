@@ -15,13 +15,13 @@
 
 namespace polykv {
 
-// The body of such a request: its origin is allowed, it is JSON by its Content-Type (an absent body needs
-// none and counts as {}), and it has no field but `fields`.
+// The body of such a request: its origin is allowed, it is JSON by its Content-Type (an absent body
+// needs none and counts as {}), and it has no field but `fields`.
 Result<Json> ReadStateChange(const AccessRules& rules, const HttpRequest& request,
                              std::initializer_list<std::string_view> fields);
 
-// Typed fields of such a body; nothing if absent or null, a 400 that names the field if it is something
-// else.
+// Typed fields of such a body; nothing if absent or null, a 400 that names the field if it is
+// something else.
 Result<std::optional<bool>> BoolField(const Json& body, const char* name);
 Result<std::optional<std::string>> StringField(const Json& body, const char* name);
 Result<std::optional<int64_t>> CountField(const Json& body, const char* name);  // 0 to 2^53

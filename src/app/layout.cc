@@ -7,8 +7,9 @@ namespace polykv {
 namespace {
 
 constexpr int32_t kMaxSequences = 256;  // llama.cpp's limit
-constexpr int64_t kCellOverhead = 64;   // bytes per cell beside keys and values: position, sequence set
-constexpr int32_t kPadding = 256;       // libllama rounds the context of a sequence up to it
+constexpr int64_t kCellOverhead =
+    64;                            // bytes per cell beside keys and values: position, sequence set
+constexpr int32_t kPadding = 256;  // libllama rounds the context of a sequence up to it
 
 int32_t RoundUp(int32_t n_ctx) { return (n_ctx + kPadding - 1) / kPadding * kPadding; }
 
@@ -24,23 +25,22 @@ Result<EngineConfig> PlanSequences(const LayoutRequest& request, const Options& 
   config.max_pools = request.split_cache ? 0 : options.max_pools;
   config.max_sessions = 0;
   if (!request.split_cache) {
-    config.max_sessions =
-        options.max_sessions < 0 ? 2 * request.n_parallel : options.max_sessions;
+    config.max_sessions = options.max_sessions < 0 ? 2 * request.n_parallel : options.max_sessions;
   }
   config.prefill_chunk = options.prefill_chunk;
   config.max_waiting = options.max_waiting;
   config.grace_ms = options.grace_ms;
   config.session_idle_ms = options.session_idle_ms;
   if (config.n_seq_max() > kMaxSequences) {
-    return Problem{
-        .status = 400,
-        .type = "bad_option",
-        .message = std::to_string(config.n_parallel) + " slots, " +
-                   std::to_string(config.max_pools) + " pools and " +
-                   std::to_string(config.max_sessions) + " sessions need " +
-                   std::to_string(config.n_seq_max()) + " sequences, but llama.cpp has at most " +
-                   std::to_string(kMaxSequences) +
-                   ": lower -np, --polykv-max-pools or --polykv-max-sessions"};
+    return Problem{.status = 400,
+                   .type = "bad_option",
+                   .message = std::to_string(config.n_parallel) + " slots, " +
+                              std::to_string(config.max_pools) + " pools and " +
+                              std::to_string(config.max_sessions) + " sessions need " +
+                              std::to_string(config.n_seq_max()) +
+                              " sequences, but llama.cpp has at most " +
+                              std::to_string(kMaxSequences) +
+                              ": lower -np, --polykv-max-pools or --polykv-max-sessions"};
   }
   return config;
 }

@@ -1,4 +1,5 @@
-// How the cells and sequences of one boot are shared out, and what each kind of request sees of them.
+// How the cells and sequences of one boot are shared out, and what each kind of request sees of
+// them.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +15,24 @@ namespace polykv {
 // What the command line says of it, after llama-server's own adjustments.
 struct LayoutRequest {
   int32_t n_parallel = 4;
-  bool kv_unified = true;       // as llama-server would have it
-  bool split_cache = false;     // one buffer per sequence, also here
-  int32_t per_slot_limit = 0;   // --kv-unified-per-slot; 0: none
+  bool kv_unified = true;      // as llama-server would have it
+  bool split_cache = false;    // one buffer per sequence, also here
+  int32_t per_slot_limit = 0;  // --kv-unified-per-slot; 0: none
 };
 
 // Slots, pools and sessions. A Problem if they need more sequences than llama.cpp has.
 Result<EngineConfig> PlanSequences(const LayoutRequest& request, const Options& options);
 
-// Size of the one cache that stands for what llama-server would make of -c `n_ctx` (0: the model's own).
+// Size of the one cache that stands for what llama-server would make of -c `n_ctx` (0: the model's
+// own).
 int32_t CacheCells(const LayoutRequest& request, int32_t n_ctx);
 
-// A Problem if a cache of `n_cells` cannot be: `memory_bytes`, all that this machine has, does not even
-// hold its book-keeping. Keeps the system from killing the process before libllama can say no.
+// A Problem if a cache of `n_cells` cannot be: `memory_bytes`, all that this machine has, does not
+// even hold its book-keeping. Keeps the system from killing the process before libllama can say no.
 std::optional<Problem> CheckCells(int32_t n_cells, int64_t memory_bytes);
 
-// The context of a request without pool and session: what llama-server would give it. `info` is of the
-// loaded model, whose cache may be one where llama-server's would be split.
+// The context of a request without pool and session: what llama-server would give it. `info` is of
+// the loaded model, whose cache may be one where llama-server's would be split.
 int32_t PlainContext(const LayoutRequest& request, const ModelInfo& info);
 
 // The context of sessions and of requests with a pool.

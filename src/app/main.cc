@@ -46,7 +46,8 @@ int Serve(const polykv::ServerParams& params, const polykv::Options& options) {
 
 int main(int argc, char** argv) {
   if (const std::string missing = polykv::MissingCpuFeatures(); !missing.empty()) {
-    std::fprintf(stderr, "polykv-server: error: built for a processor with %s, which this one lacks\n",
+    std::fprintf(stderr,
+                 "polykv-server: error: built for a processor with %s, which this one lacks\n",
                  missing.c_str());
     return 1;
   }

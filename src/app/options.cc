@@ -16,22 +16,23 @@ constexpr std::string_view kPrefix = "--polykv-";
 // The only place where an option is declared.
 struct Declaration {
   const char* name;  // without the prefix
-  int32_t Options::*value;
+  int32_t Options::* value;
   int32_t min;
   int32_t max;
   const char* help;
-  bool Options::*given = nullptr;
+  bool Options::* given = nullptr;
 };
 
 constexpr Declaration kDeclarations[] = {
-    {"max-pools", &Options::max_pools, 0, 254,
-     "sequences kept for pools; 0: no pools", &Options::pools_given},
+    {"max-pools", &Options::max_pools, 0, 254, "sequences kept for pools; 0: no pools",
+     &Options::pools_given},
     {"max-sessions", &Options::max_sessions, 0, 254,
      "sequences kept for sessions; 0: none (default: twice --parallel)", &Options::sessions_given},
     {"grace-ms", &Options::grace_ms, 0, kDayMs, "how long a pool without references lives on"},
     {"session-idle-ms", &Options::session_idle_ms, 1, std::numeric_limits<int32_t>::max(),
      "how long a session that is not used is remembered"},
-    {"max-waiting", &Options::max_waiting, 1, 100'000, "waiting requests; more are answered with 503"},
+    {"max-waiting", &Options::max_waiting, 1, 100'000,
+     "waiting requests; more are answered with 503"},
     {"drain-ms", &Options::drain_ms, 0, kDayMs, "how long a stopping server lets streams run on"},
     {"prefill-chunk", &Options::prefill_chunk, 16, 65'536,
      "prompt tokens per step while other requests decode"},
@@ -63,7 +64,8 @@ std::optional<Problem> Set(const Declaration& declaration, const std::string& sh
   const bool is_number = error == std::errc() && end == text.data() + text.size();
   if (!is_number || value < declaration.min || value > declaration.max) {
     return BadOption(shown + " needs a whole number from " + std::to_string(declaration.min) +
-                     " to " + std::to_string(declaration.max) + ", not '" + std::string(text) + "'");
+                     " to " + std::to_string(declaration.max) + ", not '" + std::string(text) +
+                     "'");
   }
   options->*declaration.value = value;
   if (declaration.given != nullptr) options->*declaration.given = true;

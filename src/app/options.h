@@ -29,11 +29,10 @@ struct ParsedOptions {
   std::vector<std::string> rest;  // the program's name and what llama-server is to parse
 };
 
-// Reads the environment (`get_env`, POLYKV_MAX_POOLS and the like), then the command line, which wins.
-// A flag is `--name value` or `--name=value`. A Problem is one line for a person.
-Result<ParsedOptions> ParseOptions(
-    const std::vector<std::string>& arguments,
-    const std::function<const char*(const char* name)>& get_env);
+// Reads the environment (`get_env`, POLYKV_MAX_POOLS and the like), then the command line, which
+// wins. A flag is `--name value` or `--name=value`. A Problem is one line for a person.
+Result<ParsedOptions> ParseOptions(const std::vector<std::string>& arguments,
+                                   const std::function<const char*(const char* name)>& get_env);
 
 // For --help, in llama-server's layout.
 std::string OptionsHelp();

@@ -34,8 +34,8 @@ HttpServerConfig HttpConfig(const common_params& params) {
   config.cors_methods = params.cors_methods;
   config.cors_headers = params.cors_headers;
   config.cors_credentials = params.cors_credentials;
-  config.n_threads =
-      params.n_threads_http > 0 ? params.n_threads_http : std::max(params.n_parallel + 4, n_cores - 1);
+  config.n_threads = params.n_threads_http > 0 ? params.n_threads_http
+                                               : std::max(params.n_parallel + 4, n_cores - 1);
   config.read_timeout_s = params.timeout_read;
   config.write_timeout_s = params.timeout_write;
   config.reuse_port = params.reuse_port;
@@ -43,10 +43,9 @@ HttpServerConfig HttpConfig(const common_params& params) {
 }
 
 AccessRules Access(const common_params& params) {
-  const bool loopback_only =
-      std::all_of(params.hostnames.begin(), params.hostnames.end(), [](const std::string& host) {
-        return IsLoopback(host) || host.ends_with(".sock");
-      });
+  const bool loopback_only = std::all_of(
+      params.hostnames.begin(), params.hostnames.end(),
+      [](const std::string& host) { return IsLoopback(host) || host.ends_with(".sock"); });
   return {.loopback_only = loopback_only,
           .cors_origins = params.cors_origins,
           .cors_origins_explicit = params.cors_origins_explicit};
@@ -124,7 +123,8 @@ std::optional<Problem> Server::StartEngine() {
        .max_generations = config_.n_parallel + config_.max_waiting,
        .make_sampler = [backend = backend_.get(), special](const common_params_sampling& sampling,
                                                            bool post_sampling_probs) {
-         return MakeLlamaSampler(*backend, sampling, sampling.n_probs, post_sampling_probs, special);
+         return MakeLlamaSampler(*backend, sampling, sampling.n_probs, post_sampling_probs,
+                                 special);
        }});
   if (!model.ok()) return model.problem();
   model_ = std::move(model.value());
@@ -172,12 +172,12 @@ std::string Server::Banner() const {
   const auto number = [](int64_t value) { return std::to_string(value); };
   std::string text = std::string("PolyKV ") + kVersion + "\n";
   text += line("model", backend_->params().model.path);
-  text += line("slots", number(config_.n_parallel) + ", context " + number(config_.n_ctx_plain) +
-                            " tokens");
+  text += line("slots",
+               number(config_.n_parallel) + ", context " + number(config_.n_ctx_plain) + " tokens");
   text += line("pools", number(config_.max_pools) + ", grace " + number(config_.grace_ms) + " ms");
-  text += line("sessions", number(config_.max_sessions) + ", context " +
-                               number(config_.n_ctx_session) + " tokens, forgotten after " +
-                               number(config_.session_idle_ms) + " ms");
+  text +=
+      line("sessions", number(config_.max_sessions) + ", context " + number(config_.n_ctx_session) +
+                           " tokens, forgotten after " + number(config_.session_idle_ms) + " ms");
   text += line("KV", number(info.n_ctx) + " cells of " + number(info.bytes_per_cell) + " bytes, " +
                          (info.unified ? "unified" : "split: no pools, no sessions") + ", " +
                          number(config_.n_seq_max()) + " sequences");

@@ -23,15 +23,15 @@ class Server {
  public:
   Server(const ServerParams& params, const Options& options);
 
-  // Listens (answering 503), loads the model, starts the engine. A Problem is one line for a person; the
-  // server is of no use then.
+  // Listens (answering 503), loads the model, starts the engine. A Problem is one line for a
+  // person; the server is of no use then.
   std::optional<Problem> Boot();
 
   // What is served where and with which limits, in a few lines. REQUIRES: Boot succeeded.
   std::string Banner() const;
 
-  // Becomes ready and serves until a signal, then lets open requests end (--polykv-drain-ms) and stops. A second signal
-  // ends the process at once, with 1. REQUIRES: Boot succeeded.
+  // Becomes ready and serves until a signal, then lets open requests end (--polykv-drain-ms) and
+  // stops. A second signal ends the process at once, with 1. REQUIRES: Boot succeeded.
   void Run(SignalPipe* signals);
 
  private:

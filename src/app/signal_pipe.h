@@ -12,7 +12,8 @@ class SignalPipe {
   SignalPipe(const SignalPipe&) = delete;
   SignalPipe& operator=(const SignalPipe&) = delete;
 
-  // Waits for the next signal; false after `timeout` without one. A negative timeout waits for ever.
+  // Waits for the next signal; false after `timeout` without one. A negative timeout waits for
+  // ever.
   bool Wait(std::chrono::milliseconds timeout);
 
  private:

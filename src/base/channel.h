@@ -1,5 +1,5 @@
-// One reply queue per request: the engine pushes, one HTTP worker waits. No lock or condition is shared
-// between requests, so a token for one stream wakes exactly one thread.
+// One reply queue per request: the engine pushes, one HTTP worker waits. No lock or condition is
+// shared between requests, so a token for one stream wakes exactly one thread.
 #pragma once
 
 #include <atomic>

@@ -6,11 +6,11 @@
 
 namespace polykv {
 
-using Token = int32_t;       // index into the model's vocabulary, [0, n_vocab)
-using Pos = int32_t;         // position in a sequence, from 0; ranges are half-open [p0, p1)
-using SeqId = int32_t;       // llama_seq_id, [0, n_seq_max)
-using PoolId = int64_t;      // never reused in a process
-using TimeUs = int64_t;      // microseconds on a monotonic clock
+using Token = int32_t;          // index into the model's vocabulary, [0, n_vocab)
+using Pos = int32_t;            // position in a sequence, from 0; ranges are half-open [p0, p1)
+using SeqId = int32_t;          // llama_seq_id, [0, n_seq_max)
+using PoolId = int64_t;         // never reused in a process
+using TimeUs = int64_t;         // microseconds on a monotonic clock
 using SessionId = std::string;  // 1 to 256 bytes of UTF-8, compared by equality only
 
 inline constexpr SeqId kNoSeq = -1;

@@ -42,7 +42,7 @@ struct PoolStatus {
   PoolId pool_id = kNoPool;
   int32_t refs = 0;
   bool pinned = false;
-  bool released = false;                    // gone, or going after `release_in_ms`
+  bool released = false;                      // gone, or going after `release_in_ms`
   std::optional<int64_t> release_in_ms = {};  // set while the grace runs
 };
 struct ChangePool {

@@ -191,7 +191,8 @@ class Engine::Impl {
     }
     StartWaiting(state_);
     const bool computed = RunModelStep(state_);
-    busy_.store(!state_.running.empty() || !state_.waiting.empty() || !state_.materializing.empty());
+    busy_.store(!state_.running.empty() || !state_.waiting.empty() ||
+                !state_.materializing.empty());
     return computed;
   }
 

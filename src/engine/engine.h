@@ -1,5 +1,5 @@
-// The engine: one thread that owns all state and the backend. HTTP workers hand it commands and read
-// snapshots; nobody else touches a pool, a session or a cell.
+// The engine: one thread that owns all state and the backend. HTTP workers hand it commands and
+// read snapshots; nobody else touches a pool, a session or a cell.
 #pragma once
 
 #include <memory>
@@ -13,22 +13,22 @@
 namespace polykv {
 
 struct EngineConfig {
-  int32_t n_parallel = 4;      // decode slots
-  int32_t max_pools = 16;      // sequences kept for pools; 0: no pools
-  int32_t max_sessions = 8;    // sequences kept for sessions; 0: none
-  int32_t n_ctx_plain = 0;     // context that a plain request sees
-  int32_t n_ctx_session = 0;   // context that sessions and pooled requests see
-  int32_t n_predict = -1;      // server-wide cap, -1: none
+  int32_t n_parallel = 4;               // decode slots
+  int32_t max_pools = 16;               // sequences kept for pools; 0: no pools
+  int32_t max_sessions = 8;             // sequences kept for sessions; 0: none
+  int32_t n_ctx_plain = 0;              // context that a plain request sees
+  int32_t n_ctx_session = 0;            // context that sessions and pooled requests see
+  int32_t n_predict = -1;               // server-wide cap, -1: none
   float slot_prompt_similarity = 0.1F;  // llama-server's --slot-prompt-similarity
   int32_t prefill_chunk = 256;          // prompt tokens per step while others decode
-  int32_t first_stretch = 64;    // cells kept for the start of decoding when a request starts
-  int32_t max_waiting = 512;     // waiting requests beyond that: 503
-  int64_t grace_ms = 30'000;     // a pool without references lives on that long
+  int32_t first_stretch = 64;         // cells kept for the start of decoding when a request starts
+  int32_t max_waiting = 512;          // waiting requests beyond that: 503
+  int64_t grace_ms = 30'000;          // a pool without references lives on that long
   int64_t session_idle_ms = 600'000;  // a session unused for that long is forgotten
   PoolId boot_id = 1000;              // first pool id; a multiple of 1,000, random per boot
 
-  // n_seq_max that the backend must have: slots, pools, sessions and two scratch sequences when there
-  // are pools or sessions.
+  // n_seq_max that the backend must have: slots, pools, sessions and two scratch sequences when
+  // there are pools or sessions.
   int32_t n_seq_max() const {
     const int32_t extra = max_pools + max_sessions;
     return n_parallel + extra + (extra > 0 ? 2 : 0);
@@ -38,7 +38,8 @@ struct EngineConfig {
 // Every public member is thread-safe unless it says otherwise.
 class Engine {
  public:
-  // `backend` and `clock` outlive the engine. REQUIRES: config.n_seq_max() <= backend.info().n_seq_max.
+  // `backend` and `clock` outlive the engine. REQUIRES: config.n_seq_max() <=
+  // backend.info().n_seq_max.
   Engine(ModelBackend* backend, const Clock* clock, EngineConfig config);
   ~Engine();  // stops the thread; requests still open get a 503
   Engine(const Engine&) = delete;
@@ -46,8 +47,8 @@ class Engine {
 
   void Start();  // once
 
-  // Hands a command over; its answer comes through the command's channel. Always answered, also while
-  // draining (503) and at the end.
+  // Hands a command over; its answer comes through the command's channel. Always answered, also
+  // while draining (503) and at the end.
   void Post(Command command);
 
   // The newest picture; never null. An answer that a channel delivered is already in it.
@@ -59,10 +60,11 @@ class Engine {
   void Stop();
   bool Idle() const;  // nothing running, waiting or materializing
 
-  // Without Start, tests drive the loop by hand: applies all posted commands, runs at most one model step.
-  // Returns false if there was nothing to compute.
+  // Without Start, tests drive the loop by hand: applies all posted commands, runs at most one
+  // model step. Returns false if there was nothing to compute.
   bool RunOneStep();
-  // Recounts cells, sequences and references from scratch and aborts if a count is off. By hand only.
+  // Recounts cells, sequences and references from scratch and aborts if a count is off. By hand
+  // only.
   void CheckIntegrity() const;
 
   const EngineConfig& config() const;

@@ -154,7 +154,8 @@ TEST_F(GenerationTest, MoreSessionsThanSequencesStayKnown) {
   config.max_sessions = 2;
   Build(config);
   for (const char* id : {"a", "b", "c"}) {
-    Handle handle = Submit({.prompt = std::string("prompt of ") + id, .attach = {.session_id = id}});
+    Handle handle =
+        Submit({.prompt = std::string("prompt of ") + id, .attach = {.session_id = id}});
     EXPECT_TRUE(Finish(handle).finished.has_value());
   }
   const auto snapshot = engine_->Snapshot();
@@ -200,7 +201,8 @@ TEST_F(GenerationTest, StoppingAnswersEverybody) {
 }
 
 TEST_F(GenerationTest, AComputeErrorHitsOneStream) {
-  Handle broken = Submit({.prompt = "broken", .n_predict = 40});  // slot 3: the last of equals is taken
+  Handle broken =
+      Submit({.prompt = "broken", .n_predict = 40});  // slot 3: the last of equals is taken
   Handle healthy = Submit({.prompt = "healthy", .n_predict = 40});
   Step(5);
   backend_->FailSequence(Look(broken).started->slot_id);

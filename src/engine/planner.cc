@@ -6,7 +6,8 @@
 namespace polykv {
 namespace {
 
-constexpr double kOverdueAfter = 3.0;  // of its solo time; the fourth is its own computing (spec §3)
+constexpr double kOverdueAfter =
+    3.0;  // of its solo time; the fourth is its own computing (spec §3)
 
 bool Overdue(const PrefillJob& job, const PrefillLimits& limits) {
   const double solo_us = (job.n_left + job.n_done) * limits.us_per_token;
@@ -29,7 +30,8 @@ std::vector<size_t> Order(std::span<const PrefillJob> jobs, const PrefillLimits&
 
 }  // namespace
 
-std::vector<PrefillShare> PlanPrefill(std::span<const PrefillJob> jobs, const PrefillLimits& limits) {
+std::vector<PrefillShare> PlanPrefill(std::span<const PrefillJob> jobs,
+                                      const PrefillLimits& limits) {
   std::vector<PrefillShare> plan;
   if (jobs.empty()) return plan;
   int32_t budget = limits.n_batch - limits.n_decoding;
@@ -37,7 +39,8 @@ std::vector<PrefillShare> PlanPrefill(std::span<const PrefillJob> jobs, const Pr
     budget = std::min(budget, limits.chunk);
   } else {
     budget = std::min(budget, limits.n_ubatch);
-    if (jobs.size() == 1) budget = std::min(budget, limits.n_batch - jobs[0].n_done % limits.n_batch);
+    if (jobs.size() == 1)
+      budget = std::min(budget, limits.n_batch - jobs[0].n_done % limits.n_batch);
   }
   for (const size_t job : Order(jobs, limits)) {
     if (budget <= 0) break;

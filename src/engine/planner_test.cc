@@ -18,9 +18,11 @@ PrefillLimits While(int32_t n_decoding) {
   return limits;
 }
 
-std::vector<std::pair<size_t, int32_t>> Plan(std::vector<PrefillJob> jobs, const PrefillLimits& limits) {
+std::vector<std::pair<size_t, int32_t>> Plan(std::vector<PrefillJob> jobs,
+                                             const PrefillLimits& limits) {
   std::vector<std::pair<size_t, int32_t>> plan;
-  for (const PrefillShare& share : PlanPrefill(jobs, limits)) plan.emplace_back(share.job, share.n_tokens);
+  for (const PrefillShare& share : PlanPrefill(jobs, limits))
+    plan.emplace_back(share.job, share.n_tokens);
   return plan;
 }
 
@@ -54,15 +56,18 @@ TEST(PlanPrefill, NeverExceedsTheBatch) {
 
 TEST(PlanPrefill, TheShortestGoesFirstAndTheRestOfTheBudgetToTheNext) {
   const TimeUs now = kIdle.now;
-  EXPECT_EQ(Plan({{.n_left = 900, .since = now}, {.n_left = 64, .since = now}, {.n_left = 70, .since = now}},
+  EXPECT_EQ(Plan({{.n_left = 900, .since = now},
+                  {.n_left = 64, .since = now},
+                  {.n_left = 70, .since = now}},
                  While(1)),
             (Pairs{{1, 64}, {2, 70}, {0, 122}}));
 }
 
 TEST(PlanPrefill, EqualJobsGoInTheOrderOfArrival) {
-  EXPECT_EQ(Plan({{.n_left = 300, .since = kIdle.now - 10}, {.n_left = 300, .since = kIdle.now - 20}},
-                 While(1)),
-            (Pairs{{1, 256}}));
+  EXPECT_EQ(
+      Plan({{.n_left = 300, .since = kIdle.now - 10}, {.n_left = 300, .since = kIdle.now - 20}},
+           While(1)),
+      (Pairs{{1, 256}}));
 }
 
 TEST(PlanPrefill, AJobThatHasWaitedThreeTimesItsSoloTimeGoesFirst) {

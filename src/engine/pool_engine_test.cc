@@ -18,7 +18,8 @@ TEST_F(PoolEngineTest, SessionsShareAPoolAndGiveWhatTheyGiveAlone) {
   EXPECT_EQ(backend_->CellsUsed(), 42);
   std::vector<Handle> handles;
   for (int i = 0; i < 6; ++i) {
-    handles.push_back(Submit({.prompt = kPrefix + "agent " + std::to_string(i), .attach = To(pool)}));
+    handles.push_back(
+        Submit({.prompt = kPrefix + "agent " + std::to_string(i), .attach = To(pool)}));
   }
   RunAll();
   for (int i = 0; i < 6; ++i) {
@@ -57,7 +58,8 @@ TEST_F(PoolEngineTest, AttachesDuringMaterializationWaitForIt) {
   const PoolChannel channel = PostPool(std::string(700, 'z'), "long", /*wait=*/false);
   std::vector<Handle> handles;
   for (int i = 0; i < 4; ++i) {
-    handles.push_back(Submit({.prompt = std::string(700, 'z') + char('a' + i), .attach = {.pool = "long"}}));
+    handles.push_back(
+        Submit({.prompt = std::string(700, 'z') + char('a' + i), .attach = {.pool = "long"}}));
   }
   Step();
   EXPECT_FALSE(Take(channel)->value().ready);
@@ -71,7 +73,8 @@ TEST_F(PoolEngineTest, AFifthAgentAttachesWhileOthersDecode) {
   const PoolCreated pool = MakePool(kPrefix);
   std::vector<Handle> handles;
   for (int i = 0; i < 3; ++i) {
-    handles.push_back(Submit({.prompt = kPrefix + "x" + std::to_string(i), .n_predict = 60, .attach = To(pool)}));
+    handles.push_back(
+        Submit({.prompt = kPrefix + "x" + std::to_string(i), .n_predict = 60, .attach = To(pool)}));
   }
   Step(10);
   Handle late = Submit({.prompt = kPrefix + "late", .n_predict = 5, .attach = To(pool)});
@@ -110,11 +113,11 @@ TEST_F(PoolEngineTest, MissesSayWhy) {
 
 TEST_F(PoolEngineTest, AnExplicitShareMayNotExceedTheTrueMatch) {
   MakePool(kPrefix, "p");
-  Handle too_long = Submit(
-      {.prompt = kPrefix + "x", .attach = {.pool = "p", .shared_prefix_n_tokens = 43}});
+  Handle too_long =
+      Submit({.prompt = kPrefix + "x", .attach = {.pool = "p", .shared_prefix_n_tokens = 43}});
   EXPECT_EQ(Finish(too_long).problem->status, 400);
-  Handle shorter = Submit(
-      {.prompt = kPrefix + "x", .attach = {.pool = "p", .shared_prefix_n_tokens = 10}});
+  Handle shorter =
+      Submit({.prompt = kPrefix + "x", .attach = {.pool = "p", .shared_prefix_n_tokens = 10}});
   EXPECT_EQ(Finish(shorter).finished->report.cache_n, 10);
   EXPECT_EQ(shorter.answer.text, Alone(kPrefix + "x"));
 }
@@ -123,7 +126,8 @@ TEST_F(PoolEngineTest, APinnedPoolSurvivesUnrelatedTraffic) {
   MakePool(kPrefix, "p");
   Change(ChangePool::Action::kPin, "p");
   for (int i = 0; i < 8; ++i) {
-    Handle other = Submit({.prompt = std::string(500, static_cast<char>('a' + i)), .n_predict = 200});
+    Handle other =
+        Submit({.prompt = std::string(500, static_cast<char>('a' + i)), .n_predict = 200});
     Finish(other);
   }
   Handle handle = Submit({.prompt = kPrefix + "x", .attach = {.pool = "p"}});

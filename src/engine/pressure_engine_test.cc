@@ -13,7 +13,8 @@ class CancelTest : public EngineTest {
 
 TEST_F(CancelTest, InTheQueue) {
   std::vector<Handle> running;
-  for (int i = 0; i < 4; ++i) running.push_back(Submit({.prompt = "r" + std::to_string(i), .n_predict = 40}));
+  for (int i = 0; i < 4; ++i)
+    running.push_back(Submit({.prompt = "r" + std::to_string(i), .n_predict = 40}));
   Step(2);
   Handle queued = Submit({.prompt = "queued", .attach = {.session_id = "q"}});
   Step();
@@ -81,7 +82,8 @@ TEST_F(CancelTest, OfATurnLeavesWhatTheSessionHeldBefore) {
   Handle first = Submit({.prompt = "turn one", .attach = {.session_id = "s"}});
   Finish(first);
   const std::string second = "turn one" + first.answer.text;
-  Handle gone = Submit({.prompt = second + " turn two", .n_predict = 400, .attach = {.session_id = "s"}});
+  Handle gone =
+      Submit({.prompt = second + " turn two", .n_predict = 400, .attach = {.session_id = "s"}});
   Step(10);
   gone.channel->Cancel();
   Step();
@@ -118,7 +120,8 @@ TEST_F(ExhaustionTest, APoolInTheCacheStaysIntact) {
   MakePool(kPrefix, "p");
   Change(ChangePool::Action::kPin, "p");
   std::vector<Handle> handles;
-  for (int i = 0; i < 4; ++i) handles.push_back(Submit({.prompt = "s" + std::to_string(i), .n_predict = 512}));
+  for (int i = 0; i < 4; ++i)
+    handles.push_back(Submit({.prompt = "s" + std::to_string(i), .n_predict = 512}));
   RunAll();
   for (Handle& handle : handles) EXPECT_TRUE(Look(handle).finished.has_value());
   Handle after = Submit({.prompt = kPrefix + "after", .attach = {.pool = "p"}});
@@ -162,8 +165,9 @@ TEST_F(ExhaustionTest, AServerFullOfIdleSessionsOfPoolsStillAdmits) {
   for (int i = 0; i < 3; ++i) {
     const std::string prefix(280, static_cast<char>('a' + i));
     MakePool(prefix, prefix.substr(0, 1));
-    Handle handle = Submit({.prompt = prefix + "x",
-                            .attach = {.pool = prefix.substr(0, 1), .session_id = prefix.substr(0, 1)}});
+    Handle handle =
+        Submit({.prompt = prefix + "x",
+                .attach = {.pool = prefix.substr(0, 1), .session_id = prefix.substr(0, 1)}});
     Finish(handle);
   }
   Handle big = Submit({.prompt = std::string(900, 'z'), .n_predict = 8});

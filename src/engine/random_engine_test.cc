@@ -1,5 +1,5 @@
-// Random operations with fixed seeds: whatever clients do, cells are counted right, every answer is a
-// prefix of what the request gives alone, and nothing is left when all is released.
+// Random operations with fixed seeds: whatever clients do, cells are counted right, every answer is
+// a prefix of what the request gives alone, and nothing is left when all is released.
 #include <random>
 
 #include "engine/engine_test_support.h"
@@ -48,7 +48,8 @@ class RandomEngineTest : public EngineTest {
   void ChangeSomePool() {
     const std::string pool = "pool" + std::to_string(Pick(5));
     constexpr ChangePool::Action kActions[] = {ChangePool::Action::kPin, ChangePool::Action::kUnpin,
-                                               ChangePool::Action::kUnpin, ChangePool::Action::kRelease};
+                                               ChangePool::Action::kUnpin,
+                                               ChangePool::Action::kRelease};
     engine_->Post(ChangePool{.action = kActions[Pick(4)], .pool = pool, .force = Pick(3) == 0});
   }
 
@@ -132,9 +133,11 @@ TEST_F(RandomEngineTest, ThousandsOfOperationsLeaveNothingBehind) {
     CheckAnswers();
     EXPECT_TRUE(open_.empty()) << "somebody never got an answer";
     for (int i = 0; i < 5; ++i) {
-      engine_->Post(ChangePool{.action = ChangePool::Action::kUnpin, .pool = "pool" + std::to_string(i)});
+      engine_->Post(
+          ChangePool{.action = ChangePool::Action::kUnpin, .pool = "pool" + std::to_string(i)});
       for (int n = 0; n < 100; ++n) {
-        engine_->Post(ChangePool{.action = ChangePool::Action::kRelease, .pool = "pool" + std::to_string(i)});
+        engine_->Post(
+            ChangePool{.action = ChangePool::Action::kRelease, .pool = "pool" + std::to_string(i)});
       }
     }
     engine_->Post(EndSessions{});

@@ -21,8 +21,8 @@ bool SequenceCache::CanTrim(const Sequence& sequence, Pos length) const {
 Pos SequenceCache::Trim(Sequence& sequence, Pos length) {
   POLYKV_CHECK(length >= 0 && length <= sequence.n_tokens());
   if (length == sequence.n_tokens()) return length;
-  if (length > 0 && (!CanTrim(sequence, length) ||
-                     !backend_->RemoveRange(sequence.id, length, kToEnd))) {
+  if (length > 0 &&
+      (!CanTrim(sequence, length) || !backend_->RemoveRange(sequence.id, length, kToEnd))) {
     length = 0;
   }
   if (length == 0) backend_->RemoveRange(sequence.id, 0, kToEnd);

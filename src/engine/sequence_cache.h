@@ -10,8 +10,8 @@
 
 namespace polykv {
 
-// Engine thread only. Accounting is by ownership: a pool's cells count once, at the pool; a sequence
-// accounts for its private cells alone.
+// Engine thread only. Accounting is by ownership: a pool's cells count once, at the pool; a
+// sequence accounts for its private cells alone.
 class SequenceCache {
  public:
   SequenceCache(ModelBackend* backend, PoolTree* pools) : backend_(backend), pools_(pools) {}
@@ -25,15 +25,16 @@ class SequenceCache {
   // REQUIRES: the sequence has an id and is empty; the pool is resident; 0 < length <= its length.
   void Share(Sequence& sequence, const std::shared_ptr<PoolNode>& pool, Pos length);
 
-  // Keeps the first `length` tokens. Returns what is left: `length`, or 0 where the memory cannot go
-  // back to that point (recurrent state, a window that has moved on).
+  // Keeps the first `length` tokens. Returns what is left: `length`, or 0 where the memory cannot
+  // go back to that point (recurrent state, a window that has moved on).
   Pos Trim(Sequence& sequence, Pos length);
   void Clear(Sequence& sequence) { Trim(sequence, 0); }
 
   // The model has computed these tokens at the end of the sequence.
   void Append(Sequence& sequence, std::span<const Token> tokens);
 
-  // Frees what only the pool itself holds; returns its sequence id for reuse, kNoSeq if it had none.
+  // Frees what only the pool itself holds; returns its sequence id for reuse, kNoSeq if it had
+  // none.
   SeqId DropPool(PoolNode& pool);
 
  private:

@@ -14,14 +14,14 @@ namespace polykv {
 struct SessionView {
   SessionId session_id;
   PoolId pool_id = kNoPool;
-  int32_t slot_id = -1;          // -1: holds none
-  std::string state;             // queued, prefilling, decoding, idle
-  int32_t n_tokens = 0;          // tokens whose cells it holds
-  int32_t n_shared = 0;          // of them shared with its pool
-  int32_t suffix_n_tokens = 0;   // private: n_tokens - n_shared
+  int32_t slot_id = -1;         // -1: holds none
+  std::string state;            // queued, prefilling, decoding, idle
+  int32_t n_tokens = 0;         // tokens whose cells it holds
+  int32_t n_shared = 0;         // of them shared with its pool
+  int32_t suffix_n_tokens = 0;  // private: n_tokens - n_shared
   int64_t marginal_kv_bytes = 0;
-  double tps = 0;                // experienced; 0: warming or not decoding
-  double ttft_ms = 0;            // of the latest request; 0: none yet
+  double tps = 0;      // experienced; 0: warming or not decoding
+  double ttft_ms = 0;  // of the latest request; 0: none yet
   int32_t ctx_used = 0;
   int32_t ctx_total = 0;
   TimeUs last_active_us = 0;
@@ -86,7 +86,8 @@ struct Counters {
   uint64_t kv_exhausted = 0;           // requests ended early for want of cells
   uint64_t cancelled = 0;
   struct MissReasons {
-    uint64_t no_pool = 0, diverged = 0, evicted = 0, window = 0, recurrent = 0, adapter = 0, split = 0;
+    uint64_t no_pool = 0, diverged = 0, evicted = 0, window = 0, recurrent = 0, adapter = 0,
+             split = 0;
   } miss;
 };
 

@@ -22,10 +22,10 @@ namespace polykv {
 // A decode seat. Plain requests work on its own sequence and leave their tokens there for the next.
 struct Slot {
   int32_t id = 0;
-  Sequence own;                      // id = the slot's, always
-  Generation* running = nullptr;     // null: free
+  Sequence own;                   // id = the slot's, always
+  Generation* running = nullptr;  // null: free
   TimeUs last_used = -1;
-  SlotView last;                     // how the latest request left it, for /slots
+  SlotView last;  // how the latest request left it, for /slots
 };
 
 // A pool whose cells are being computed.
@@ -77,7 +77,8 @@ struct EngineState {
   uint64_t next_session_number = 1;
   bool draining = false;
   Counters counters;
-  double prefill_us_per_token = 3'000;  // measured; the start is a guess that the first steps correct
+  double prefill_us_per_token =
+      3'000;  // measured; the start is a guess that the first steps correct
 
   StepBatch batch;           // of the step; kept for its storage
   bool out_of_room = false;  // the model found no cells although the count said so

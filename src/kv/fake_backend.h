@@ -1,6 +1,6 @@
-// A deterministic model without weights. The next token is a function of exactly the (position, token)
-// cells that a sequence holds, so a share that is one token too long, too short or of a wrong sequence
-// changes the text. Time comes from a step-cost model on a manual clock.
+// A deterministic model without weights. The next token is a function of exactly the (position,
+// token) cells that a sequence holds, so a share that is one token too long, too short or of a
+// wrong sequence changes the text. Time comes from a step-cost model on a manual clock.
 #pragma once
 
 #include <bitset>

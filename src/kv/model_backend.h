@@ -1,5 +1,5 @@
-// What the engine asks of a model: KV sequences, decoding, text. Implemented by llama/ on libllama and by
-// kv/fake_backend; tests/conformance runs the same suite on both.
+// What the engine asks of a model: KV sequences, decoding, text. Implemented by llama/ on libllama
+// and by kv/fake_backend; tests/conformance runs the same suite on both.
 #pragma once
 
 #include <cstdint>
@@ -60,8 +60,8 @@ class Sampler {
   // Tells the sampler the whole prompt, in order (penalties look back at it). Once, before Sample.
   virtual void AcceptPrompt(std::span<const Token> prompt) = 0;
 
-  // Samples at `output_index`, an index into the batch of the backend's last Decode whose `output` was
-  // set, and accepts the token.
+  // Samples at `output_index`, an index into the batch of the backend's last Decode whose `output`
+  // was set, and accepts the token.
   virtual SampledToken Sample(int32_t output_index) = 0;
 };
 
@@ -76,8 +76,8 @@ class ModelBackend {
   // REQUIRES: info().sharing allows it, dst holds no cell in [p0, p1), both ids < n_seq_max.
   virtual void ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) = 0;
 
-  // Removes `seq` from its cells in [p0, p1) (p1 = kToEnd: all from p0); cells that nobody holds are free
-  // then. False if this memory cannot remove a part of a sequence; nothing changed then.
+  // Removes `seq` from its cells in [p0, p1) (p1 = kToEnd: all from p0); cells that nobody holds
+  // are free then. False if this memory cannot remove a part of a sequence; nothing changed then.
   // Removing a whole sequence never fails.
   virtual bool RemoveRange(SeqId seq, Pos p0, Pos p1) = 0;
 
@@ -87,10 +87,10 @@ class ModelBackend {
   // Computes the batch and writes its cells. Positions of each sequence continue what it holds.
   virtual DecodeStatus Decode(const StepBatch& batch) = 0;
 
-  virtual bool IsEndOfGeneration(Token token) const = 0;                   // any thread
-  virtual std::string TokenText(Token token, bool special) const = 0;      // any thread
+  virtual bool IsEndOfGeneration(Token token) const = 0;               // any thread
+  virtual std::string TokenText(Token token, bool special) const = 0;  // any thread
   virtual std::vector<Token> Tokenize(std::string_view text, bool add_special,
-                                      bool parse_special) const = 0;       // any thread
+                                      bool parse_special) const = 0;  // any thread
 };
 
 }  // namespace polykv

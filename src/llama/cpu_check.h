@@ -5,8 +5,8 @@
 
 namespace polykv {
 
-// Names of the instruction sets that the build uses and this processor lacks, separated by commas; empty
-// if it has all of them.
+// Names of the instruction sets that the build uses and this processor lacks, separated by commas;
+// empty if it has all of them.
 std::string MissingCpuFeatures();
 
 }  // namespace polykv

@@ -1,4 +1,5 @@
-// Experienced tokens per second of one stream: what its client sees, from the engine's token stamps.
+// Experienced tokens per second of one stream: what its client sees, from the engine's token
+// stamps.
 #pragma once
 
 #include <array>
@@ -8,9 +9,10 @@
 
 namespace polykv {
 
-// The rate over the shorter of the last 128 tokens and the last 2 s, but at least the last 4 gaps, and
-// never above 1 / (time since the last token), so that a stall shows at once. The first token of a
-// request is no decode step: its stamp only starts the first gap. Not thread-safe. 1 KiB, no allocation.
+// The rate over the shorter of the last 128 tokens and the last 2 s, but at least the last 4 gaps,
+// and never above 1 / (time since the last token), so that a stall shows at once. The first token
+// of a request is no decode step: its stamp only starts the first gap. Not thread-safe. 1 KiB, no
+// allocation.
 class RateWindow {
  public:
   void AddToken(TimeUs now);  // REQUIRES: stamps do not go back
@@ -24,7 +26,9 @@ class RateWindow {
   static constexpr int64_t kMinGaps = 4;
   static constexpr TimeUs kWindowUs = 2'000'000;
 
-  TimeUs Stamp(int64_t back) const { return stamps_[static_cast<size_t>((count_ - 1 - back) % kTokens)]; }
+  TimeUs Stamp(int64_t back) const {
+    return stamps_[static_cast<size_t>((count_ - 1 - back) % kTokens)];
+  }
 
   std::array<TimeUs, kTokens> stamps_{};  // ring
   int64_t count_ = 0;

@@ -52,13 +52,13 @@ void AppendLabels(const MetricSample& sample, std::string* out) {
 }  // namespace
 
 void PrometheusText::Counter(std::string_view name, std::string_view help,
-                             std::vector<MetricSample> samples) {
+                             const std::vector<MetricSample>& samples) {
   POLYKV_CHECK(name.ends_with("_total"));
   Family("counter", name, help, samples);
 }
 
 void PrometheusText::Gauge(std::string_view name, std::string_view help,
-                           std::vector<MetricSample> samples) {
+                           const std::vector<MetricSample>& samples) {
   Family("gauge", name, help, samples);
 }
 
@@ -72,9 +72,9 @@ void PrometheusText::Gauge(std::string_view name, std::string_view help, double 
 
 void PrometheusText::Family(std::string_view type, std::string_view name, std::string_view help,
                             const std::vector<MetricSample>& samples) {
-  for (const std::string_view part : {std::string_view("# HELP "), name, std::string_view(" "), help,
-                                      std::string_view("\n# TYPE "), name, std::string_view(" "),
-                                      type, std::string_view("\n")}) {
+  for (const std::string_view part :
+       {std::string_view("# HELP "), name, std::string_view(" "), help,
+        std::string_view("\n# TYPE "), name, std::string_view(" "), type, std::string_view("\n")}) {
     text_ += part;
   }
   for (const MetricSample& sample : samples) {

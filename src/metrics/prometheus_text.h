@@ -13,12 +13,15 @@ struct MetricSample {
   double value = 0;
 };
 
-// Not thread-safe. One call per metric family; names and help texts are ours and written as they are.
+// Not thread-safe. One call per metric family; names and help texts are ours and written as they
+// are.
 class PrometheusText {
  public:
   // REQUIRES: `name` ends in _total.
-  void Counter(std::string_view name, std::string_view help, std::vector<MetricSample> samples);
-  void Gauge(std::string_view name, std::string_view help, std::vector<MetricSample> samples);
+  void Counter(std::string_view name, std::string_view help,
+               const std::vector<MetricSample>& samples);
+  void Gauge(std::string_view name, std::string_view help,
+             const std::vector<MetricSample>& samples);
 
   void Counter(std::string_view name, std::string_view help, double value);
   void Gauge(std::string_view name, std::string_view help, double value);

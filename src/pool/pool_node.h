@@ -17,8 +17,8 @@ struct PoolPrefix {
   std::vector<uint64_t> hashes;  // parallel, cumulative (pool/prefix.h)
 };
 
-// One node of the pool tree. It owns the cells [shared_len, L) that it computed; the tree below it and
-// the sequences attached to it hold them too. Engine thread only.
+// One node of the pool tree. It owns the cells [shared_len, L) that it computed; the tree below it
+// and the sequences attached to it hold them too. Engine thread only.
 struct PoolNode {
   // Constant after construction.
   PoolId id = kNoPool;

@@ -19,14 +19,16 @@ std::vector<uint64_t> CumulativeHashes(std::span<const Token> tokens);
 
 // What a request can take over instead of computing it.
 struct PrefixMatch {
-  int32_t n_own = 0;     // leading tokens of the prompt that the sequence's own cells hold; kept if > 0
+  int32_t n_own =
+      0;  // leading tokens of the prompt that the sequence's own cells hold; kept if > 0
   int32_t n_pool = 0;    // leading tokens to share from the pool into an emptied sequence
   int32_t n_common = 0;  // true match with the pool, not limited by anything
   int32_t n_reused() const { return n_own > 0 ? n_own : n_pool; }
 };
 
-// Own cells win when they reach at least as far as the pool (a continuation). One token of the prompt is
-// always left to compute, since its logits are needed. `n_pool_max`: an explicit limit on the share.
+// Own cells win when they reach at least as far as the pool (a continuation). One token of the
+// prompt is always left to compute, since its logits are needed. `n_pool_max`: an explicit limit on
+// the share.
 PrefixMatch MatchPrefix(std::span<const Token> prompt, std::span<const Token> own,
                         std::span<const Token> pool, std::optional<int32_t> n_pool_max);
 

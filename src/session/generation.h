@@ -13,7 +13,8 @@ namespace polykv {
 struct Generation {
   enum class Phase { kWaiting, kPrefill, kDecode, kEnded };
 
-  Generation(int64_t task, std::unique_ptr<GenerationRequest> from, TimeUs now, int32_t n_predict_cap)
+  Generation(int64_t task, std::unique_ptr<GenerationRequest> from, TimeUs now,
+             int32_t n_predict_cap)
       : task_id(task),
         request(std::move(from)),
         n_predict(request->n_predict >= 0 ? request->n_predict : n_predict_cap),
@@ -26,13 +27,13 @@ struct Generation {
   std::unique_ptr<GenerationRequest> request;
   const int32_t n_predict;  // -1: no limit
   Phase phase = Phase::kWaiting;
-  int32_t slot_id = -1;                // -1: waiting
-  std::shared_ptr<Session> session;    // null: a plain request, on its slot's own sequence
-  Sequence* sequence = nullptr;        // set with the slot
-  int32_t n_ctx = 0;                   // tokens that its context may hold
-  bool announced = false;              // Started has gone out
-  TimeUs started_at = 0;               // got its slot; the newest is the first victim
-  Token last_token = 0;                // sampled, its cell not yet computed; valid in kDecode
+  int32_t slot_id = -1;              // -1: waiting
+  std::shared_ptr<Session> session;  // null: a plain request, on its slot's own sequence
+  Sequence* sequence = nullptr;      // set with the slot
+  int32_t n_ctx = 0;                 // tokens that its context may hold
+  bool announced = false;            // Started has gone out
+  TimeUs started_at = 0;             // got its slot; the newest is the first victim
+  Token last_token = 0;              // sampled, its cell not yet computed; valid in kDecode
   TextAssembler text;
   Timings timings;
   AttachReport report;

@@ -1,4 +1,5 @@
-// One completion request as the engine sees it, and what it answers with. The wire format is api/'s.
+// One completion request as the engine sees it, and what it answers with. The wire format is
+// api/'s.
 #pragma once
 
 #include <memory>
@@ -17,7 +18,7 @@ namespace polykv {
 
 // Pool and session wishes of a request; all empty: a plain request.
 struct AttachSpec {
-  std::string pool;  // decimal pool id or name; empty: none
+  std::string pool;                               // decimal pool id or name; empty: none
   std::optional<int32_t> shared_prefix_n_tokens;  // explicit P; must not exceed the true match
   bool error_on_miss = false;                     // "on_pool_miss": "error"
   SessionId session_id;                           // empty: none
@@ -38,7 +39,8 @@ struct Timings {
   TimeUs t_last = 0;         // last token sampled
 };
 
-// What the `opencoti` block of a response says. Absent from a response that named no pool or session.
+// What the `opencoti` block of a response says. Absent from a response that named no pool or
+// session.
 struct AttachReport {
   PoolId pool_id = kNoPool;  // kNoPool: not attached to one
   SessionId session_id;
@@ -64,8 +66,8 @@ struct Progress {  // only with return_progress
   int32_t n_processed = 0;  // including cached
   TimeUs elapsed_us = 0;
 };
-// Only with stream; one per token whose text ends at a character. Text may be empty (a possible stop
-// word is held back).
+// Only with stream; one per token whose text ends at a character. Text may be empty (a possible
+// stop word is held back).
 struct Piece {
   std::string text;
   SampledToken token;
@@ -76,8 +78,8 @@ struct Piece {
 enum class StopKind { kNone, kEndOfGeneration, kStopWord, kLimit };
 struct Finished {
   int32_t slot_id = 0;
-  std::string text;  // whole; with stream it has been delivered in pieces already
-  std::vector<SampledToken> tokens;      // all sampled, with their candidates; only with keep_tokens
+  std::string text;                  // whole; with stream it has been delivered in pieces already
+  std::vector<SampledToken> tokens;  // all sampled, with their candidates; only with keep_tokens
   std::vector<std::string> token_texts;  // parallel: the text that was delivered with the token
   std::vector<bool> token_delivered;     // parallel: false if its text travelled with a later token
   StopKind stop = StopKind::kNone;

@@ -7,8 +7,8 @@
 
 namespace polykv {
 
-// One sequence of the cache and what it holds: cells [0, lease.length()) belong to a pool, the rest is
-// private. Changed through SequenceCache only, which keeps model, tokens and count in step.
+// One sequence of the cache and what it holds: cells [0, lease.length()) belong to a pool, the rest
+// is private. Changed through SequenceCache only, which keeps model, tokens and count in step.
 struct Sequence {
   SeqId id = kNoSeq;          // kNoSeq: holds nothing
   std::vector<Token> tokens;  // parallel to the cells [0, n)

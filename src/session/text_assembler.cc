@@ -9,8 +9,10 @@ size_t CompleteUtf8Length(std::string_view text) {
   for (size_t back = 1; back <= std::min<size_t>(4, n); ++back) {
     const auto byte = static_cast<uint8_t>(text[n - back]);
     if ((byte & 0xC0) == 0x80) continue;  // continuation: its lead byte decides
-    const size_t length = (byte & 0xE0) == 0xC0 ? 2 : (byte & 0xF0) == 0xE0 ? 3
-                          : (byte & 0xF8) == 0xF0 ? 4 : 1;
+    const size_t length = (byte & 0xE0) == 0xC0   ? 2
+                          : (byte & 0xF0) == 0xE0 ? 3
+                          : (byte & 0xF8) == 0xF0 ? 4
+                                                  : 1;
     return back < length ? n - back : n;
   }
   return n;
@@ -76,7 +78,8 @@ TextAssembler::Outcome TextAssembler::Accept(std::string_view token_text, const 
       n_sent_ += outcome.to_send.size();
     }
   }
-  // A limit that strikes together with a stop word or the end keeps the name of the stronger reason.
+  // A limit that strikes together with a stop word or the end keeps the name of the stronger
+  // reason.
   if (facts.context_full) {
     truncated_ = true;
     stop_ = StopKind::kLimit;

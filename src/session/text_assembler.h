@@ -1,5 +1,6 @@
-// From sampled tokens to the text a client gets: characters are never cut, stop words are found across
-// token borders and never sent, and the limits that end a request are judged in llama-server's order.
+// From sampled tokens to the text a client gets: characters are never cut, stop words are found
+// across token borders and never sent, and the limits that end a request are judged in
+// llama-server's order.
 #pragma once
 
 #include <cstdint>

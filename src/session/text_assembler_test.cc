@@ -24,10 +24,10 @@ Fed Feed(TextAssembler& text, const std::vector<std::string>& pieces) {
 
 TEST(CompleteUtf8Length, LeavesOutACharacterThatIsCut) {
   EXPECT_EQ(CompleteUtf8Length("abc"), 3U);
-  EXPECT_EQ(CompleteUtf8Length("a\xC3"), 1U);          // ü, first of 2
+  EXPECT_EQ(CompleteUtf8Length("a\xC3"), 1U);  // ü, first of 2
   EXPECT_EQ(CompleteUtf8Length("a\xC3\xBC"), 3U);
-  EXPECT_EQ(CompleteUtf8Length("\xE2\x82"), 0U);       // €, 2 of 3
-  EXPECT_EQ(CompleteUtf8Length("\xF0\x9F\x98"), 0U);   // 😀, 3 of 4
+  EXPECT_EQ(CompleteUtf8Length("\xE2\x82"), 0U);      // €, 2 of 3
+  EXPECT_EQ(CompleteUtf8Length("\xF0\x9F\x98"), 0U);  // 😀, 3 of 4
   EXPECT_EQ(CompleteUtf8Length("\xF0\x9F\x98\x80"), 4U);
   EXPECT_EQ(CompleteUtf8Length(""), 0U);
 }

@@ -18,7 +18,8 @@ Problem BadField(const std::string& name, const std::string& wants) {
 class FieldSource {
  public:
   explicit FieldSource(const common_json& body) : body_(body) {
-    if (body.contains("opencoti") && body.at("opencoti").is_object()) nested_ = &body.at("opencoti");
+    if (body.contains("opencoti") && body.at("opencoti").is_object())
+      nested_ = &body.at("opencoti");
   }
 
   const common_json* FindOrNull(const char* name) const {
@@ -35,7 +36,8 @@ class FieldSource {
   const common_json* nested_ = nullptr;
 };
 
-std::optional<Problem> ReadBool(const FieldSource& fields, const char* name, bool* value, bool* sent) {
+std::optional<Problem> ReadBool(const FieldSource& fields, const char* name, bool* value,
+                                bool* sent) {
   const common_json* field = fields.FindOrNull(name);
   if (field == nullptr) return std::nullopt;
   if (!field->is_boolean()) return BadField(name, "must be true or false");

@@ -29,8 +29,9 @@ TEST(AttachFieldsTest, TopLevelBeatsNestedBeatsHeaders) {
   EXPECT_EQ(Parse("{}", headers).value().spec.pool, "header");
   EXPECT_EQ(Parse("{}", headers).value().spec.session_id, "s");
   EXPECT_EQ(Parse(R"({"opencoti":{"pool_id":"nested"}})", headers).value().spec.pool, "nested");
-  EXPECT_EQ(Parse(R"({"pool_id":"top","opencoti":{"pool_id":"nested"}})", headers).value().spec.pool,
-            "top");
+  EXPECT_EQ(
+      Parse(R"({"pool_id":"top","opencoti":{"pool_id":"nested"}})", headers).value().spec.pool,
+      "top");
 }
 
 TEST(AttachFieldsTest, ReadsTheRest) {

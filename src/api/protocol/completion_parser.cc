@@ -23,7 +23,8 @@ struct IntegerField {
   double max = kInt32Max;
 };
 
-// Integers that the schema reads without looking at their size, or at their sign where that matters.
+// Integers that the schema reads without looking at their size, or at their sign where that
+// matters.
 constexpr IntegerField kIntegerFields[] = {
     {"n_predict"},
     {"max_tokens"},
@@ -56,8 +57,8 @@ std::optional<Problem> CheckIntegers(const common_json& body) {
     if (!body.contains(field.name) || !body.at(field.name).is_number()) continue;
     const double value = body.at(field.name).get<double>();
     if (value < field.min || value > field.max) {
-      return InvalidRequest("Field '" + std::string(field.name) + "': " +
-                            body.at(field.name).dump() + " is out of range");
+      return InvalidRequest("Field '" + std::string(field.name) +
+                            "': " + body.at(field.name).dump() + " is out of range");
     }
   }
   if (body.contains("id_slot") && !body.at("id_slot").is_null() &&
@@ -90,7 +91,8 @@ common_json RenderChat(const ServedModel::State& model, common_json body) {
 }
 
 // The body in llama-server's native form: with a "prompt".
-Result<common_json> NativeBody(const ServedModel::State& model, Endpoint endpoint, common_json body) {
+Result<common_json> NativeBody(const ServedModel::State& model, Endpoint endpoint,
+                               common_json body) {
   switch (endpoint) {
     case Endpoint::kChat:
       return RenderChat(model, std::move(body));

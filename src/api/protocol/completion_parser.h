@@ -32,8 +32,9 @@ struct CompletionJob {
   bool with_attach_block = false;  // pool or session fields were sent
 };
 
-// Parses, renders, tokenizes and makes the samplers; runs on an HTTP worker. Everything that is wrong
-// with the request alone is a 400 here; what depends on the engine's state is the engine's answer.
+// Parses, renders, tokenizes and makes the samplers; runs on an HTTP worker. Everything that is
+// wrong with the request alone is a 400 here; what depends on the engine's state is the engine's
+// answer.
 Result<CompletionJob> ParseCompletion(const ServedModel& model, Endpoint endpoint,
                                       const std::string& body, const HeaderMap& headers,
                                       const std::string& request_id);

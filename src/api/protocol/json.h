@@ -1,4 +1,5 @@
-// JSON of PolyKV's own routes, and the checks that every request body passes before any parser sees it.
+// JSON of PolyKV's own routes, and the checks that every request body passes before any parser sees
+// it.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@ inline constexpr int kMaxJsonDepth = 256;
 // A 400 if brackets nest deeper than kMaxJsonDepth outside of strings. Does not validate otherwise.
 std::optional<Problem> CheckJsonDepth(std::string_view text);
 
-// The object that `body` holds; an empty body is an empty object only with `allow_empty`. Anything else,
-// bad UTF-8 included, is a 400.
+// The object that `body` holds; an empty body is an empty object only with `allow_empty`. Anything
+// else, bad UTF-8 included, is a 400.
 Result<Json> ParseJsonObject(std::string_view body, bool allow_empty = false);
 
 // Text of `json` on one line; bytes that are not UTF-8 become U+FFFD.

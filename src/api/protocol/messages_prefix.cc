@@ -15,8 +15,8 @@ namespace {
 constexpr const char* kProbeTexts[] = {"a7f3", "Zq ", "0", " x", "\n\ny", "<w", "\xE6\x97\xA5"};
 
 bool CallsTool(const Json& message) {
-  return message.is_object() && message.contains("tool_calls") && message["tool_calls"].is_array() &&
-         !message["tool_calls"].empty();
+  return message.is_object() && message.contains("tool_calls") &&
+         message["tool_calls"].is_array() && !message["tool_calls"].empty();
 }
 
 std::string Role(const Json& message) {
@@ -93,8 +93,8 @@ std::string LastText(const Json& message) {
              : "";
 }
 
-// Where the messages end in `render`, the prompt of a request that goes on with the first probe: after
-// the last message's own text, or where the render of the messages alone goes another way.
+// Where the messages end in `render`, the prompt of a request that goes on with the first probe:
+// after the last message's own text, or where the render of the messages alone goes another way.
 size_t MessagesEnd(const ServedModel::State& model, const Json& body, const std::string& render) {
   const size_t probe = render.rfind(kProbeTexts[0]);
   const std::string text = LastText(body["messages"].back());

@@ -31,7 +31,8 @@ std::optional<Problem> CheckInfillBody(const common_json& body) {
   }
   for (const common_json& chunk : extra) {
     if (!chunk.is_object() || !chunk.contains("text") || !chunk.at("text").is_string()) {
-      return InvalidRequest("extra_context chunk must contain a \"text\" field with a string value");
+      return InvalidRequest(
+          "extra_context chunk must contain a \"text\" field with a string value");
     }
     if (chunk.contains("filename") && !chunk.at("filename").is_string()) {
       return InvalidRequest("extra_context chunk's \"filename\" field must be a string");
@@ -64,9 +65,9 @@ Result<std::vector<llama_tokens>> TokenizePrompts(const llama_vocab* vocab,
   if (prompt.is_object() && prompt.contains("prompt_string")) ids = &prompt.at("prompt_string");
   if (std::optional<Problem> problem = CheckTokenIds(vocab, *ids)) return *std::move(problem);
   return ClientFault<std::vector<llama_tokens>>([&]() -> Result<std::vector<llama_tokens>> {
-    const std::vector<server_tokens> inputs = tokenize_input_prompts(
-        vocab, /*mctx=*/nullptr, prompt, /*add_special=*/true, /*parse_special=*/true,
-        mtmd_helper_init_opt_default());
+    const std::vector<server_tokens> inputs =
+        tokenize_input_prompts(vocab, /*mctx=*/nullptr, prompt, /*add_special=*/true,
+                               /*parse_special=*/true, mtmd_helper_init_opt_default());
     std::vector<llama_tokens> prompts;
     for (const server_tokens& input : inputs) {
       if (input.empty()) return InvalidRequest("The prompt is empty");
@@ -85,8 +86,9 @@ Result<common_json> InfillPrompt(const ServedModel::State& model, const common_j
   }
   if (std::optional<Problem> problem = CheckInfillBody(body)) return *std::move(problem);
   return ClientFault<common_json>([&]() -> Result<common_json> {
-    const llama_tokens prompt = common_tokenize(model.vocab, json_value(body, "prompt", std::string()),
-                                                /*add_special=*/false, /*parse_special=*/true);
+    const llama_tokens prompt =
+        common_tokenize(model.vocab, json_value(body, "prompt", std::string()),
+                        /*add_special=*/false, /*parse_special=*/true);
     return common_json(format_prompt_infill(
         model.vocab, body.at("input_prefix"), body.at("input_suffix"),
         json_value(body, "input_extra", common_json::array()), model.params.n_batch,

@@ -11,8 +11,8 @@ namespace polykv {
 // A 400 if any number in `prompt`, at whatever depth, is not a token of the vocabulary.
 std::optional<Problem> CheckTokenIds(const llama_vocab* vocab, const common_json& prompt);
 
-// The token lists of a "prompt" value: a string, tokens, both mixed, an object with "prompt_string", or
-// a list of those. A 400 if one is malformed or empty.
+// The token lists of a "prompt" value: a string, tokens, both mixed, an object with
+// "prompt_string", or a list of those. A 400 if one is malformed or empty.
 Result<std::vector<llama_tokens>> TokenizePrompts(const llama_vocab* vocab,
                                                   const common_json& prompt);
 

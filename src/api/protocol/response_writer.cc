@@ -79,8 +79,8 @@ void PutInFirst(const common_json& block, common_json* chunk) {
   (first.contains("data") ? first["data"] : first)[kBlock] = block;
 }
 
-// Where a stream's last chunk shows it: message_delta, the response of response.completed, or the last
-// document.
+// Where a stream's last chunk shows it: message_delta, the response of response.completed, or the
+// last document.
 void PutInLast(const common_json& block, common_json* chunk) {
   if (!chunk->is_array()) {
     (*chunk)[kBlock] = block;
@@ -189,7 +189,8 @@ std::vector<completion_token_output> ResponseWriter::Impl::TokenOutputs(
   if (Params(index).sampling.n_probs <= 0 || Params(index).stream) return outputs;
   size_t n_tokens = std::min(finished.tokens.size(), finished.token_texts.size());
   if (finished.stop == StopKind::kStopWord) {
-    n_tokens -= std::min(n_tokens, common_tokenize(plan.vocab, finished.stopping_word, false).size());
+    n_tokens -=
+        std::min(n_tokens, common_tokenize(plan.vocab, finished.stopping_word, false).size());
   }
   for (size_t i = 0; i < n_tokens; ++i) {
     outputs.push_back(TokenOutput(finished.tokens[i], finished.token_texts[i]));
@@ -240,7 +241,8 @@ std::string ResponseWriter::Impl::Render(size_t index, server_task_result&& resu
   std::optional<AttachReport>& first_report = progress[index]->first_report;
   if (first_report.has_value()) PutInFirst(AttachBlock(*first_report), &chunk);
   first_report.reset();
-  if (last_report != nullptr && plan.with_attach_block) PutInLast(AttachBlock(*last_report), &chunk);
+  if (last_report != nullptr && plan.with_attach_block)
+    PutInLast(AttachBlock(*last_report), &chunk);
   return Sse(chunk);
 }
 

@@ -11,8 +11,8 @@
 
 namespace polykv {
 
-// One per request; used by one thread at a time. Any call may throw std::exception when generated text
-// does not parse as the chat format promises.
+// One per request; used by one thread at a time. Any call may throw std::exception when generated
+// text does not parse as the chat format promises.
 class ResponseWriter {
  public:
   struct Plan;  // protocol/response_plan.h
@@ -30,7 +30,8 @@ class ResponseWriter {
   // `error`: the object that goes under "error" in a plain answer.
   std::string StreamError(const std::string& error) const;
 
-  // The body of a response that is not streamed. `results` are in request order, one per generation.
+  // The body of a response that is not streamed. `results` are in request order, one per
+  // generation.
   std::string Body(std::vector<Finished> results);
 
  private:

@@ -153,7 +153,8 @@ std::string ServedModel::ModelsBody(int64_t unix_s) const {
 std::string ServedModel::LoraAdaptersBody() const {
   server_task_result_get_lora result;
   for (const common_adapter_lora_info& adapter : state_->params.lora_adapters) {
-    result.loras.push_back({.info = adapter, .alora_invocation_string = {}, .alora_invocation_tokens = {}});
+    result.loras.push_back(
+        {.info = adapter, .alora_invocation_string = {}, .alora_invocation_tokens = {}});
   }
   return safe_json_to_str(result.to_json());
 }

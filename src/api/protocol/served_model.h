@@ -1,5 +1,5 @@
-// What the wire protocol needs to know of the loaded model: chat template, vocabulary, defaults of the
-// command line. llama.cpp's own types stay behind State, which only this folder looks into.
+// What the wire protocol needs to know of the loaded model: chat template, vocabulary, defaults of
+// the command line. llama.cpp's own types stay behind State, which only this folder looks into.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace polykv {
 
 // Makes the sampling state of one stream; called on HTTP workers, at the same time too.
 // Throws std::exception if the parameters make no sampler.
-using SamplerFactory =
-    std::function<std::unique_ptr<Sampler>(const common_params_sampling&, bool post_sampling_probs)>;
+using SamplerFactory = std::function<std::unique_ptr<Sampler>(const common_params_sampling&,
+                                                              bool post_sampling_probs)>;
 
 struct ServedModelConfig {
   const common_params* params = nullptr;  // as llama-server would have them after loading; outlives

@@ -8,8 +8,8 @@
 
 namespace polykv {
 
-// Thread-safe. The two throughput gauges cover the time since the previous call, as llama-server's do;
-// everything else counts from the start.
+// Thread-safe. The two throughput gauges cover the time since the previous call, as llama-server's
+// do; everything else counts from the start.
 class ServerMetrics {
  public:
   std::string Text(const EngineSnapshot& snapshot);

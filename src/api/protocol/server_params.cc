@@ -39,9 +39,8 @@ void AdjustAsLlamaServer(common_params* params) {
     params->n_parallel = 4;
     params->kv_unified = true;
   }
-  const bool sized_by_slots =
-      params->kv_unified_per_slot > 0 && params->n_ctx == 0 &&
-      static_cast<uint32_t>(params->fit_params_min_ctx) != UINT32_MAX;
+  const bool sized_by_slots = params->kv_unified_per_slot > 0 && params->n_ctx == 0 &&
+                              static_cast<uint32_t>(params->fit_params_min_ctx) != UINT32_MAX;
   if (sized_by_slots) params->n_ctx = params->n_parallel * params->kv_unified_per_slot;
   const std::string name = params->model.get_name();
   if (params->model_alias.empty() && !name.empty()) params->model_alias.insert(name);
@@ -69,7 +68,8 @@ std::vector<std::string> Warnings(const common_params& params) {
   };
   add(!params.mmproj.path.empty() || !params.mmproj.url.empty(),
       "--mmproj has no effect: images and audio are not supported");
-  add(params.speculative.has_dft(), "draft models have no effect: there is no speculative decoding");
+  add(params.speculative.has_dft(),
+      "draft models have no effect: there is no speculative decoding");
   add(params.ctx_shift, "--context-shift has no effect: a stream ends when its context is full");
   add(!params.slot_save_path.empty(), "--slot-save-path has no effect");
   add(params.sleep_idle_seconds >= 0, "--sleep-idle-seconds has no effect");

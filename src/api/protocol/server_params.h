@@ -19,8 +19,9 @@ struct ServerParams {
   std::vector<std::string> warnings;  // flags that have no effect here, one line each
 };
 
-// Sets up llama.cpp's logging and parses; `arguments` begins with the program's name. --help and the
-// like print and end the process; `print_usage` adds to the help. A Problem is one line for a person.
+// Sets up llama.cpp's logging and parses; `arguments` begins with the program's name. --help and
+// the like print and end the process; `print_usage` adds to the help. A Problem is one line for a
+// person.
 Result<ServerParams> ParseServerParams(std::vector<std::string> arguments,
                                        void (*print_usage)(int, char**));
 

@@ -36,7 +36,8 @@ std::optional<Problem> CheckContent(const common_json& content) {
   if (content.is_string()) return std::nullopt;
   bool ok = content.is_array();
   if (ok) {
-    for (const common_json& element : content) ok = ok && (element.is_string() || element.is_number());
+    for (const common_json& element : content)
+      ok = ok && (element.is_string() || element.is_number());
   }
   if (ok) return std::nullopt;
   return InvalidRequest("Field 'content': must be a string or a list of strings and tokens");

@@ -75,7 +75,7 @@ std::shared_ptr<Session> OpenSession(EngineState& state, const AttachSpec& attac
   return session;
 }
 
-struct Want {  // what a request takes over and from where
+struct Want {                      // what a request takes over and from where
   std::shared_ptr<PoolNode> pool;  // null: none that it can share from
   PrefixMatch match;
   std::string miss_reason;
@@ -90,8 +90,9 @@ uint64_t& MissCounter(Counters::MissReasons& miss, const std::string& reason) {
   return miss.diverged;
 }
 
-// The free slot that holds most of the prompt if that is worth it, else the least recently used one;
-// llama-server's choice, ties included. Sessions bring their own sequence and only need the seat.
+// The free slot that holds most of the prompt if that is worth it, else the least recently used
+// one; llama-server's choice, ties included. Sessions bring their own sequence and only need the
+// seat.
 Slot* ChooseSlot(EngineState& state, const Generation& generation) {
   const auto free = [](const Slot& slot) { return slot.running == nullptr; };
   if (generation.request->id_slot >= 0) {
@@ -189,7 +190,8 @@ bool AcquireSequence(EngineState& state, Session& session) {
   return true;
 }
 
-void CountAttach(EngineState& state, const Generation& generation, PoolNode* pool, int32_t n_reused) {
+void CountAttach(EngineState& state, const Generation& generation, PoolNode* pool,
+                 int32_t n_reused) {
   Counters& counters = state.counters;
   counters.n_prompt_cached += static_cast<uint64_t>(n_reused);
   const AttachReport& report = generation.report;
@@ -220,9 +222,9 @@ void Announce(EngineState& state, Generation& generation) {
   }
   generation.announced = true;
   if (request.stream && request.return_progress) {
-    state.events.emplace_back(
-        request.channel, Progress{generation.n_prompt(), generation.timings.n_prompt_cached,
-                                  generation.timings.n_prompt_cached, 0});
+    state.events.emplace_back(request.channel,
+                              Progress{generation.n_prompt(), generation.timings.n_prompt_cached,
+                                       generation.timings.n_prompt_cached, 0});
   }
 }
 
@@ -277,9 +279,9 @@ Outcome TryStart(EngineState& state, Generation& generation) {
   Sequence& sequence = session != nullptr ? session->sequence : slot->own;
   const std::span<const Token> own =
       request.cache_prompt ? std::span<const Token>(sequence.tokens) : std::span<const Token>();
-  const std::span<const Token> pool =
-      want->pool != nullptr ? std::span<const Token>(want->pool->prefix.tokens)
-                            : std::span<const Token>();
+  const std::span<const Token> pool = want->pool != nullptr
+                                          ? std::span<const Token>(want->pool->prefix.tokens)
+                                          : std::span<const Token>();
   want->match = MatchPrefix(request.prompt, own, pool, request.attach.shared_prefix_n_tokens);
   const int32_t wanted_share = request.attach.shared_prefix_n_tokens.value_or(0);
   if (want->pool != nullptr && wanted_share > want->match.n_common) {
@@ -297,8 +299,8 @@ Outcome TryStart(EngineState& state, Generation& generation) {
 }  // namespace
 
 void Enqueue(EngineState& state, std::unique_ptr<GenerationRequest> request) {
-  auto generation = std::make_unique<Generation>(state.next_task_id++, std::move(request), state.now(),
-                                                 state.config.n_predict);
+  auto generation = std::make_unique<Generation>(state.next_task_id++, std::move(request),
+                                                 state.now(), state.config.n_predict);
   const AttachSpec& attach = generation->request->attach;
   const bool with_session = attach.any() && state.config.max_sessions > 0;
   generation->n_ctx = with_session ? state.config.n_ctx_session : state.config.n_ctx_plain;

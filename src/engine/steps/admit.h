@@ -9,8 +9,8 @@ namespace polykv {
 void Enqueue(EngineState& state, std::unique_ptr<GenerationRequest> request);
 
 // Starts every waiting request for which a slot, a sequence and cells can be had, in the order of
-// arrival; one that waits for its pool, its session or its slot lets others pass, one that waits for
-// cells does not.
+// arrival; one that waits for its pool, its session or its slot lets others pass, one that waits
+// for cells does not.
 void StartWaiting(EngineState& state);
 
 }  // namespace polykv

@@ -88,9 +88,9 @@ void BuildBatch(std::span<BatchEntry> entries, StepBatch& batch) {
     for (const Token token : NextTokens(entry)) {
       batch.push_back({token, pos++, entry.seq(), /*output=*/false});
     }
-    const bool samples = entry.generation != nullptr &&
-                         (entry.generation->phase == Phase::kDecode ||
-                          entry.generation->n_prompt_left() == entry.n_tokens);
+    const bool samples =
+        entry.generation != nullptr && (entry.generation->phase == Phase::kDecode ||
+                                        entry.generation->n_prompt_left() == entry.n_tokens);
     entry.output = samples ? static_cast<int32_t>(batch.size()) - 1 : -1;
     if (samples) batch.back().output = true;
   }
@@ -139,7 +139,9 @@ void Sample(EngineState& state, Generation& generation, int32_t output, TimeUs n
     Deliver(state, generation, generation.request->sampler->Sample(output), now);
   } catch (const std::exception& error) {  // e.g. a grammar that has no way on
     Fail(state, generation,
-         {.status = 500, .type = "server_error", .message = std::string("sampling failed: ") + error.what()});
+         {.status = 500,
+          .type = "server_error",
+          .message = std::string("sampling failed: ") + error.what()});
   }
 }
 
@@ -158,8 +160,8 @@ void Commit(EngineState& state, std::span<BatchEntry> entries, TimeUs began) {
     const bool prompt = generation.phase == Phase::kPrefill;
     const std::span<const Token> tokens = NextTokens(entry);
     state.cache.Append(*generation.sequence, tokens);
-    state.counters.n_tokens_max = std::max<uint64_t>(state.counters.n_tokens_max,
-                                                     generation.sequence->tokens.size());
+    state.counters.n_tokens_max =
+        std::max<uint64_t>(state.counters.n_tokens_max, generation.sequence->tokens.size());
     if (!prompt) continue;
     n_prompt += entry.n_tokens;
     generation.timings.n_prompt_processed += entry.n_tokens;

@@ -52,8 +52,9 @@ Result<SeqId> AcquirePoolSequence(EngineState& state, int32_t n_tokens, const Po
 }
 
 Materialization* FindJob(EngineState& state, const PoolNode* node) {
-  const auto it = std::find_if(state.materializing.begin(), state.materializing.end(),
-                               [node](const Materialization& job) { return job.node.get() == node; });
+  const auto it =
+      std::find_if(state.materializing.begin(), state.materializing.end(),
+                   [node](const Materialization& job) { return job.node.get() == node; });
   return it == state.materializing.end() ? nullptr : &*it;
 }
 
@@ -102,11 +103,12 @@ void ScheduleRelease(EngineState& state, const std::shared_ptr<PoolNode>& node, 
 
 void HandleCreatePool(EngineState& state, CreatePool command) {
   if (state.config.max_pools == 0) {
-    return Answer(state, command,
-                  Problem{.status = 501,
-                          .type = "not_supported_error",
-                          .message = "this server has no pools: started with --polykv-max-pools 0 or "
-                                     "--no-kv-unified"});
+    return Answer(
+        state, command,
+        Problem{.status = 501,
+                .type = "not_supported_error",
+                .message = "this server has no pools: started with --polykv-max-pools 0 or "
+                           "--no-kv-unified"});
   }
   const auto named = command.name.empty() ? nullptr : state.pools.FindOrNull(command.name);
   if (named != nullptr && named->prefix.tokens != command.tokens) {
@@ -218,9 +220,8 @@ void HandleChangePool(EngineState& state, ChangePool& command) {
       break;
     case ChangePool::Action::kRelease:
       if (node->n_children > 0) {
-        return answer(Problem{.status = 409,
-                              .type = "pool_has_children",
-                              .message = "release its children first"});
+        return answer(Problem{
+            .status = 409, .type = "pool_has_children", .message = "release its children first"});
       }
       if (node->refs > 0) --node->refs;
       if (node->refs == 0) ScheduleRelease(state, node, command.force);

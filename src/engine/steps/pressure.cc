@@ -93,7 +93,8 @@ int32_t ReclaimableCells(const EngineState& state, const Sequence* keep_sequence
     if (Idle(slot) && &slot.own != keep_sequence) cells += slot.own.n_private();
   }
   for (const auto& [id, session] : state.sessions) {
-    if (Idle(*session) && &session->sequence != keep_sequence) cells += session->sequence.n_private();
+    if (Idle(*session) && &session->sequence != keep_sequence)
+      cells += session->sequence.n_private();
   }
   return cells;
 }

@@ -28,8 +28,8 @@ void ForgetSession(EngineState& state, Session& session) {
 }
 
 enum class Keep {
-  kAll,       // the next request may go on from there
-  kEarlier,   // what a known session held before this request; nothing of a plain one
+  kAll,      // the next request may go on from there
+  kEarlier,  // what a known session held before this request; nothing of a plain one
   kNothing,
 };
 
@@ -37,7 +37,8 @@ void GiveUpCells(EngineState& state, Generation& generation, Keep keep) {
   Sequence& sequence = *generation.sequence;
   const bool known = generation.session != nullptr && !generation.session->one_request;
   const bool earlier = keep == Keep::kEarlier && known;
-  state.cache.Trim(sequence, earlier ? std::min(generation.report.cache_n, sequence.n_tokens()) : 0);
+  state.cache.Trim(sequence,
+                   earlier ? std::min(generation.report.cache_n, sequence.n_tokens()) : 0);
 }
 
 // The generation lets go of slot and session.
@@ -81,7 +82,8 @@ void Finish(EngineState& state, Generation& generation, bool truncated, std::str
   finished.tokens = std::move(generation.tokens);
   finished.token_texts = std::move(generation.token_texts);
   finished.token_delivered = std::move(generation.token_delivered);
-  finished.stop = generation.text.stop() == StopKind::kNone ? StopKind::kLimit : generation.text.stop();
+  finished.stop =
+      generation.text.stop() == StopKind::kNone ? StopKind::kLimit : generation.text.stop();
   finished.stopping_word = generation.text.stopping_word();
   finished.truncated = truncated;
   finished.has_new_line = generation.text.has_new_line();
@@ -151,12 +153,12 @@ void ReapAbandoned(EngineState& state) {
   SweepEnded(state);
   for (auto job = state.materializing.begin(); job != state.materializing.end();) {
     Materialization& materialization = *job++;
-    const size_t n_gone = std::erase_if(materialization.waiters, [](const auto& waiter) {
-      return waiter.channel->cancelled();
-    });
+    const size_t n_gone = std::erase_if(
+        materialization.waiters, [](const auto& waiter) { return waiter.channel->cancelled(); });
     materialization.node->refs -= static_cast<int32_t>(n_gone);
     if (!materialization.wanted && materialization.waiters.empty()) {
-      FailPool(state, materialization, {.status = 499, .type = "cancelled", .message = "cancelled"});
+      FailPool(state, materialization,
+               {.status = 499, .type = "cancelled", .message = "cancelled"});
     }
   }
 }

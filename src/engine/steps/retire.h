@@ -20,6 +20,6 @@ bool EndSession(EngineState& state, const SessionId& id);
 void SweepEnded(EngineState& state);
 
 void ReapAbandoned(EngineState& state);  // requests and pool creations whose client is gone
-void ReapExpired(EngineState& state);    // pools past their grace, pins and sessions past their time
+void ReapExpired(EngineState& state);  // pools past their grace, pins and sessions past their time
 
 }  // namespace polykv
