@@ -32,7 +32,8 @@ Result<Json> ReadStateChange(const AccessRules& rules, const HttpRequest& reques
           CheckOrigin(rules, request.Header("host"), request.Header("origin"))) {
     return *std::move(foreign);
   }
-  if (!request.body.empty() && !IsJsonType(request.Header("content-type"))) {
+  const std::string type = request.Header("content-type");
+  if ((!request.body.empty() || !type.empty()) && !IsJsonType(type)) {
     return Problem{.status = 415,
                    .type = "unsupported_media_type",
                    .message = "Content-Type must be application/json"};

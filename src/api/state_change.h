@@ -15,8 +15,8 @@
 
 namespace polykv {
 
-// The body of such a request: its origin is allowed, it is JSON by its Content-Type (an absent body
-// needs none and counts as {}), and it has no field but `fields`.
+// The body of such a request: its origin is allowed, it is JSON by its Content-Type (without a
+// body there may be none, and the body counts as {}), and it has no field but `fields`.
 Result<Json> ReadStateChange(const AccessRules& rules, const HttpRequest& request,
                              std::initializer_list<std::string_view> fields);
 

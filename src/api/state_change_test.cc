@@ -30,7 +30,9 @@ TEST(ReadStateChangeTest, WantsJsonUnlessThereIsNoBody) {
   EXPECT_EQ(ReadStateChange({}, RequestWith("{}", "text/plain"), {}).problem().status, 415);
   EXPECT_EQ(ReadStateChange({}, RequestWith("{}", ""), {}).problem().status, 415);
   EXPECT_TRUE(ReadStateChange({}, RequestWith("{}", "Application/JSON; charset=utf-8"), {}).ok());
-  EXPECT_TRUE(ReadStateChange({}, RequestWith("", "text/plain"), {}).ok());
+  EXPECT_TRUE(ReadStateChange({}, RequestWith("", ""), {}).ok());
+  // A form that a foreign page may send without asking first.
+  EXPECT_EQ(ReadStateChange({}, RequestWith("", "text/plain"), {}).problem().status, 415);
 }
 
 TEST(ReadStateChangeTest, RefusesForeignPages) {

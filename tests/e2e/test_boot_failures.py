@@ -83,7 +83,7 @@ def test_a_taken_port(server_binary: Path, model: Path) -> None:
 @pytest.mark.parametrize("size", ["-5", "2000000000", "99999999999999", "many"])
 def test_an_impossible_context_size(server_binary: Path, model: Path, size: str) -> None:
     line = refusal(server_binary, with_port("-m", str(model), "-c", size))
-    assert size in line or "context" in line
+    assert size in line or "-c" in line
 
 
 @pytest.mark.parametrize("flag", ["--no-such-flag", "--polykv-no-such-flag"])

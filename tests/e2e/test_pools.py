@@ -141,12 +141,6 @@ def test_the_list_shows_every_pool_with_its_figures(api: Api, tokens: list[int])
         assert pool["children"] == pool["sessions"] == []
 
 
-def test_the_list_tells_how_far_the_cache_is_spanned(api: Api, tokens: list[int]) -> None:
-    api.create_pool(tokens=tokens)
-    tree = api.get("/polykv/pools")
-    assert tree["kv_cells_used"] <= tree["kv_span"] <= tree["kv_cells_total"]
-
-
 def test_one_pool_is_shown_by_number_and_by_name(api: Api, tokens: list[int]) -> None:
     pool_id = api.create_pool(tokens=tokens, name="brook")["pool_id"]
     api.create_pool(tokens=tokens[:20])
@@ -207,19 +201,6 @@ def test_a_pool_without_references_goes_after_its_grace(
     api.delete(f"/polykv/pools/{pool_id}")
     eventually(lambda: api.pool(pool_id) is None, "the pool is gone")
     assert api.cells_used() == before
-
-
-def test_an_unused_pool_is_evicted_after_its_grace_and_rebuilt_on_use(
-    start_server: Callable[..., ServerProcess], document: str
-) -> None:
-    flags = ("-c", "1024", "-np", "2", "--kv-unified", "--polykv-grace-ms", "200")
-    api = Api(start_server(*flags).base_url)
-    before = api.cells_used()
-    tokens = api.tokens(document)[:60]
-    pool_id = api.create_pool(tokens=tokens)["pool_id"]
-    eventually(lambda: api.pool(pool_id)["residency"] == "evicted", "the pool is evicted")
-    assert api.cells_used() == before
-    assert api.complete(tokens + [1], n_predict=1, pool_id=pool_id)["opencoti"]["cache_n"] == 60
 
 
 def test_pool_ids_are_never_used_again(api: Api, tokens: list[int]) -> None:

@@ -1,12 +1,14 @@
 #include "api/protocol/server_params.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <optional>
+#include <string_view>
 #include <utility>
 
+#include "api/protocol/stderr_capture.h"
 #include "arg.h"
 #include "common.h"
 #include "llama.h"
@@ -18,6 +20,63 @@ namespace {
 Problem BadCommandLine(std::string message) {
   return {.status = 400, .type = "bad_option", .message = std::move(message)};
 }
+
+// One clear line out of what the parser wrote about `arguments`.
+std::string ParserComplaint(std::string text, const std::vector<std::string>& arguments) {
+  constexpr std::string_view kError = "error: ";
+  constexpr std::string_view kHandling = "error while handling argument \"";
+  const size_t start = text.find("error");
+  if (start == std::string::npos) return "the command line is wrong (--help shows every flag)";
+  text = text.substr(start, text.find('\n', start) - start);
+  if (text.starts_with(kError)) return text.substr(kError.size());
+  const size_t end = text.find("\": ");
+  if (!text.starts_with(kHandling) || end == std::string::npos) return text;
+  const std::string flag = text.substr(kHandling.size(), end - kHandling.size());
+  std::string reason = text.substr(end + 3);
+  if (reason.starts_with(kError)) reason.erase(0, kError.size());
+  if (reason.starts_with("sto")) reason = "not a number, or one that is too large";
+  auto value = std::find(arguments.begin(), arguments.end(), flag);
+  if (value != arguments.end()) ++value;
+  return flag + (value == arguments.end() ? "" : " " + *value) + ": " + reason;
+}
+
+// Parses; nothing if all is well. The parser ends the process on some errors: then the line is
+// written as this object goes.
+class QuietParser {
+ public:
+  explicit QuietParser(const std::vector<std::string>& arguments) : arguments_(arguments) {}
+  ~QuietParser() {
+    if (!running_) return;
+    const std::string written = capture_->Stop();
+    if (written.find("error") == std::string::npos) {  // --version
+      std::fputs(written.c_str(), stderr);
+      return;
+    }
+    std::fprintf(stderr, "polykv-server: error: %s\n",
+                 ParserComplaint(written, arguments_).c_str());
+  }
+
+  std::optional<Problem> Parse(common_params* params, void (*print_usage)(int, char**)) {
+    std::vector<std::string> copies = arguments_;
+    std::vector<char*> argv;
+    for (std::string& argument : copies) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    capture_.emplace();
+    running_ = true;
+    const bool ok = common_params_parse(static_cast<int>(copies.size()), argv.data(), *params,
+                                        LLAMA_EXAMPLE_SERVER, print_usage);
+    running_ = false;
+    const std::string written = capture_->Stop();
+    if (!ok) return BadCommandLine(ParserComplaint(written, arguments_));
+    std::fputs(written.c_str(), stderr);
+    return std::nullopt;
+  }
+
+ private:
+  const std::vector<std::string> arguments_;
+  std::optional<StderrCapture> capture_;
+  bool running_ = false;
+};
 
 // Whether the last word on the layout was a no; the command line beats the environment.
 bool AsksForSplitCache(const std::vector<std::string>& arguments) {
@@ -50,7 +109,10 @@ std::optional<Problem> CheckSupported(const common_params& params) {
   const bool no_model = params.model.path.empty() && params.model.url.empty() &&
                         params.model.hf_repo.empty() && params.model.docker_repo.empty();
   if (no_model) return BadCommandLine("no model given: use -m FILE");
-  if (params.n_ctx < 0) return BadCommandLine("-c needs a number of tokens, 0 or more");
+  if (params.n_ctx < 0) {
+    return BadCommandLine("-c " + std::to_string(params.n_ctx) +
+                          ": a context has 0 or more tokens");
+  }
   if (params.n_batch < 1 || params.n_ubatch < 1) {
     return BadCommandLine("-b and -ub need a number of tokens, 1 or more");
   }
@@ -79,17 +141,14 @@ std::vector<std::string> Warnings(const common_params& params) {
 
 }  // namespace
 
-Result<ServerParams> ParseServerParams(std::vector<std::string> arguments,
+Result<ServerParams> ParseServerParams(const std::vector<std::string>& arguments,
                                        void (*print_usage)(int, char**)) {
   common_init();
   ServerParams parsed;
   parsed.params = std::make_shared<common_params>();
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  const int argc = static_cast<int>(argv.size());
-  argv.push_back(nullptr);
-  if (!common_params_parse(argc, argv.data(), *parsed.params, LLAMA_EXAMPLE_SERVER, print_usage)) {
-    return BadCommandLine("the command line is wrong as said above (--help shows every flag)");
+  static QuietParser parser(arguments);  // static: exit() destroys it
+  if (std::optional<Problem> problem = parser.Parse(parsed.params.get(), print_usage)) {
+    return *std::move(problem);
   }
   AdjustAsLlamaServer(parsed.params.get());
   if (std::optional<Problem> problem = CheckSupported(*parsed.params)) return *std::move(problem);

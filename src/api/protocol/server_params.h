@@ -22,7 +22,7 @@ struct ServerParams {
 // Sets up llama.cpp's logging and parses; `arguments` begins with the program's name. --help and
 // the like print and end the process; `print_usage` adds to the help. A Problem is one line for a
 // person.
-Result<ServerParams> ParseServerParams(std::vector<std::string> arguments,
+Result<ServerParams> ParseServerParams(const std::vector<std::string>& arguments,
                                        void (*print_usage)(int, char**));
 
 // Finds or downloads the model that -hf, -mu or -dr names; sets the path. Nothing to do with -m.
