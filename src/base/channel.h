@@ -24,10 +24,11 @@ class Channel {
     ready_.notify_one();
   }
 
-  // The next item, or nothing after `timeout`.
+  // The next item, or nothing after `timeout` (0: at once).
   std::optional<T> Next(std::chrono::milliseconds timeout) {
     std::unique_lock<std::mutex> lock(mutex_);
-    if (!ready_.wait_for(lock, timeout, [this] { return !items_.empty(); })) return std::nullopt;
+    if (timeout.count() > 0) ready_.wait_for(lock, timeout, [this] { return !items_.empty(); });
+    if (items_.empty()) return std::nullopt;
     T item = std::move(items_.front());
     items_.pop_front();
     return item;
