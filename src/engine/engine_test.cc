@@ -21,6 +21,16 @@ TEST_F(GenerationTest, StreamsTheTextAndFinishes) {
   EXPECT_EQ(answer.finished->n_tokens_cached, 5 + 7);  // the last token was never computed
 }
 
+TEST_F(GenerationTest, AFreeSlotShowsNoFiguresOfTheRequestThatLeft) {
+  Handle handle = Submit({.prompt = "hello", .n_predict = 8});
+  const auto slot_id = static_cast<size_t>(Finish(handle).finished->slot_id);
+  const SlotView after = engine_->Snapshot()->slots[slot_id];
+  EXPECT_FALSE(after.is_processing);
+  EXPECT_GE(after.task_id, 0);
+  EXPECT_EQ(after.timings.n_generated, 0);
+  EXPECT_EQ(after.n_predict, -1);
+}
+
 TEST_F(GenerationTest, ManyStreamsGiveWhatEachGivesAlone) {
   std::vector<Handle> handles;
   std::vector<std::string> prompts;

@@ -14,8 +14,6 @@ SlotView LastView(const Generation& generation, const SlotView& before) {
   SlotView view = before;
   view.task_id = generation.task_id;
   view.n_tokens = generation.sequence->n_tokens();
-  view.timings = generation.timings;
-  view.n_predict = generation.n_predict;
   view.has_new_line = generation.text.has_new_line();
   view.params_json = generation.request->params_json;
   return view;
