@@ -1,8 +1,8 @@
-// The version that /props and the banner show; CMakeLists.txt has the same.
+// The version that /props and the banner show: CMake's, of project().
 #pragma once
 
 namespace polykv {
 
-inline constexpr char kVersion[] = "0.1.0";
+inline constexpr char kVersion[] = POLYKV_VERSION;
 
 }  // namespace polykv

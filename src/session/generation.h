@@ -32,7 +32,6 @@ struct Generation {
   Sequence* sequence = nullptr;      // set with the slot
   int32_t n_ctx = 0;                 // tokens that its context may hold
   bool announced = false;            // Started has gone out
-  TimeUs started_at = 0;             // got its slot; the newest is the first victim
   Token last_token = 0;              // sampled, its cell not yet computed; valid in kDecode
   TextAssembler text;
   Timings timings;

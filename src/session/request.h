@@ -71,7 +71,6 @@ struct Progress {  // only with return_progress
 struct Piece {
   std::string text;
   SampledToken token;
-  std::string token_text;  // the token's own text
   Timings timings;
   bool last = false;  // Finished follows
 };

@@ -36,11 +36,7 @@ Timings TimingsOf(int32_t n_generated) {
 }
 
 Piece PieceOf(const std::string& text, int32_t n, bool last = false) {
-  return {.text = text,
-          .token = {.token = 5},
-          .token_text = text,
-          .timings = TimingsOf(n),
-          .last = last};
+  return {.text = text, .token = {.token = 5}, .timings = TimingsOf(n), .last = last};
 }
 
 Finished FinishedOf(const std::string& text, StopKind stop) {

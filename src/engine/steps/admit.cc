@@ -242,7 +242,6 @@ void Start(EngineState& state, Generation& generation, Slot& slot, Sequence& seq
   generation.slot_id = slot.id;
   generation.sequence = &sequence;
   generation.phase = Generation::Phase::kPrefill;
-  generation.started_at = now;
   const int32_t n_reused = TakePrefix(state, sequence, want);
   AttachReport& report = generation.report;
   report.pool_id = want.pool != nullptr ? want.pool->id : kNoPool;

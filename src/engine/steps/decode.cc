@@ -129,7 +129,7 @@ void Deliver(EngineState& state, Generation& generation, SampledToken sampled, T
   }
   if (request.stream && outcome.delivered) {
     state.events.emplace_back(request.channel, Piece{std::move(outcome.to_send), std::move(sampled),
-                                                     text, timings, outcome.ended});
+                                                     timings, outcome.ended});
   }
   if (outcome.ended) Finish(state, generation, generation.text.truncated(), "");
 }
