@@ -180,6 +180,25 @@ default_model_locked() {
   rm -rf "$temporary"
 }
 
+# tiny_models SOURCE: prints the folder of the models that tests/peer makes with llama.cpp's tokenizers.
+tiny_models() {
+  local script=$ROOT/tests/peer/tiny_models.py key dir
+  key=$({ printf '%s\n' "$1" && cat "$script"; } | sha256sum)
+  dir=$CACHE/models/tiny-${key:0:12}
+  [[ -d $dir ]] || locked "$CACHE/models/lock" tiny_models_locked "$1" "$script" "$dir"
+  printf '%s\n' "$dir"
+}
+
+tiny_models_locked() {
+  local source=$1 script=$2 dir=$3 temporary=$CACHE/models/making python
+  [[ ! -d $dir ]] || return 0
+  rm -rf "$temporary"
+  python=$(make_venv peer "$ROOT/tests/peer/requirements.txt")
+  step "making tiny models" "$CACHE/models.log" env "PYTHONPATH=$source/gguf-py" \
+    PYTHONDONTWRITEBYTECODE=1 "$python" "$script" "$source" "$temporary"
+  mv "$temporary" "$dir"
+}
+
 # Prints the folder of the llama.cpp build for this source, compiler, CPU and these flags.
 llama_build() {
   local source key dir

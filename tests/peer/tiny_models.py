@@ -1,0 +1,157 @@
+"""Writes tiny GGUF models with random weights and real tokenizers, so that tests need no download.
+
+    PYTHONPATH=LLAMA_CPP_DIR/gguf-py python3 tiny_models.py LLAMA_CPP_DIR OUT_DIR
+
+The tokenizers are those of the vocabulary files that llama.cpp ships (models/ggml-vocab-*.gguf). Weights
+come from a fixed seed: the same script gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+LAYERS = 2
+WIDTH = 64
+FEED_FORWARD = 128
+HEADS = 4
+KEY_VALUE_HEADS = 2
+LLAMA_CONTEXT = 2048
+BERT_CONTEXT = 512
+# Ordinary words of the llama vocabulary stand for "fill in the middle" tokens.
+INFILL_TOKENS = {"pre": 31000, "suf": 31001, "mid": 31002}
+
+
+class TinyModel:
+    """A GGUF file in the making."""
+
+    def __init__(self, path: Path, architecture: str, vocabulary: Path) -> None:
+        self._random = np.random.default_rng(1)
+        self._path = path
+        self.writer = gguf.GGUFWriter(path, architecture)
+        self.vocabulary_size = self._copy_tokenizer(vocabulary)
+        self.writer.add_vocab_size(self.vocabulary_size)
+        self.writer.add_block_count(LAYERS)
+        self.writer.add_embedding_length(WIDTH)
+        self.writer.add_feed_forward_length(FEED_FORWARD)
+        self.writer.add_head_count(HEADS)
+        self.writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+
+    def _copy_tokenizer(self, vocabulary: Path) -> int:
+        """The number of tokens."""
+        size = 0
+        for key, field in gguf.GGUFReader(vocabulary).fields.items():
+            if not key.startswith("tokenizer."):
+                continue
+            value = field.contents()
+            if field.types[0] == gguf.GGUFValueType.ARRAY:
+                self.writer.add_array(key, value)
+            else:
+                self.writer.add_key_value(key, value, field.types[0])
+            if key == "tokenizer.ggml.tokens":
+                size = len(value)
+        return size
+
+    def add_random(self, name: str, *shape: int, scale: float) -> None:
+        weights = self._random.standard_normal(shape) * scale
+        self.writer.add_tensor(name, weights.astype(np.float32))
+
+    def add_ones(self, name: str) -> None:
+        self.writer.add_tensor(name, np.ones(WIDTH, np.float32))
+
+    def add_zeros(self, name: str, size: int) -> None:
+        self.writer.add_tensor(name, np.zeros(size, np.float32))
+
+    def add_affine(self, name: str, outputs: int, inputs: int, scale: float) -> None:
+        self.add_random(f"{name}.weight", outputs, inputs, scale=scale)
+        self.add_zeros(f"{name}.bias", outputs)
+
+    def add_norm(self, name: str) -> None:
+        self.add_ones(f"{name}.weight")
+        self.add_zeros(f"{name}.bias", WIDTH)
+
+    def write(self) -> None:
+        self.writer.write_header_to_file()
+        self.writer.write_kv_data_to_file()
+        self.writer.write_tensors_to_file()
+        self.writer.close()
+
+
+def write_llama(path: Path, vocabulary: Path, infill: bool = False) -> None:
+    model = TinyModel(path, "llama", vocabulary)
+    model.writer.add_context_length(LLAMA_CONTEXT)
+    model.writer.add_head_count_kv(KEY_VALUE_HEADS)
+    model.writer.add_layer_norm_rms_eps(1e-5)
+    model.writer.add_rope_dimension_count(WIDTH // HEADS)
+    if infill:
+        for name, token in INFILL_TOKENS.items():
+            model.writer.add_uint32(f"tokenizer.ggml.fim_{name}_token_id", token)
+
+    model.add_random("token_embd.weight", model.vocabulary_size, WIDTH, scale=1.0)
+    model.add_random("output.weight", model.vocabulary_size, WIDTH, scale=0.3)
+    model.add_ones("output_norm.weight")
+    key_width = WIDTH // HEADS * KEY_VALUE_HEADS
+    for layer in range(LAYERS):
+        block = f"blk.{layer}"
+        model.add_ones(f"{block}.attn_norm.weight")
+        model.add_ones(f"{block}.ffn_norm.weight")
+        for name, outputs, inputs in (
+            ("attn_q", WIDTH, WIDTH),
+            ("attn_k", key_width, WIDTH),
+            ("attn_v", key_width, WIDTH),
+            ("attn_output", WIDTH, WIDTH),
+            ("ffn_gate", FEED_FORWARD, WIDTH),
+            ("ffn_up", FEED_FORWARD, WIDTH),
+            ("ffn_down", WIDTH, FEED_FORWARD),
+        ):
+            model.add_random(f"{block}.{name}.weight", outputs, inputs, scale=0.05)
+    model.write()
+
+
+def write_bert(path: Path, vocabulary: Path, rerank: bool = False) -> None:
+    pooling = gguf.PoolingType.RANK if rerank else gguf.PoolingType.CLS
+    model = TinyModel(path, "bert", vocabulary)
+    model.writer.add_context_length(BERT_CONTEXT)
+    model.writer.add_layer_norm_eps(1e-12)
+    model.writer.add_causal_attention(False)
+    model.writer.add_pooling_type(pooling)
+
+    model.add_random("token_embd.weight", model.vocabulary_size, WIDTH, scale=1.0)
+    model.add_random("token_types.weight", 2, WIDTH, scale=0.05)
+    model.add_random("position_embd.weight", BERT_CONTEXT, WIDTH, scale=0.05)
+    model.add_norm("token_embd_norm")
+    for layer in range(LAYERS):
+        block = f"blk.{layer}"
+        for name, outputs, inputs in (
+            ("attn_q", WIDTH, WIDTH),
+            ("attn_k", WIDTH, WIDTH),
+            ("attn_v", WIDTH, WIDTH),
+            ("attn_output", WIDTH, WIDTH),
+            ("ffn_up", FEED_FORWARD, WIDTH),
+            ("ffn_down", WIDTH, FEED_FORWARD),
+        ):
+            model.add_affine(f"{block}.{name}", outputs, inputs, scale=0.2)
+        model.add_norm(f"{block}.attn_output_norm")
+        model.add_norm(f"{block}.layer_output_norm")
+    if rerank:
+        model.add_affine("cls", WIDTH, WIDTH, scale=0.3)
+        model.add_affine("cls.output", 1, WIDTH, scale=0.3)
+    model.write()
+
+
+def main() -> None:
+    vocabularies, out = Path(sys.argv[1]) / "models", Path(sys.argv[2])
+    llama_vocabulary = vocabularies / "ggml-vocab-llama-spm.gguf"
+    bert_vocabulary = vocabularies / "ggml-vocab-bert-bge.gguf"
+    out.mkdir(parents=True, exist_ok=True)
+    write_llama(out / "tiny-llama.gguf", llama_vocabulary)
+    write_llama(out / "tiny-infill.gguf", llama_vocabulary, infill=True)
+    write_bert(out / "tiny-bert.gguf", bert_vocabulary)
+    write_bert(out / "tiny-rerank.gguf", bert_vocabulary, rerank=True)
+
+
+if __name__ == "__main__":
+    main()
