@@ -26,6 +26,12 @@ int Serve(const polykv::ServerParams& params, const polykv::Options& options) {
   if (params.split_cache && (options.pools_given || options.sessions_given)) {
     std::fprintf(stderr, "polykv-server: warning: no pools and no sessions with --no-kv-unified\n");
   }
+  if (params.params->ctx_shift && options.max_pools > 0 && !params.split_cache) {
+    std::fprintf(
+        stderr,
+        "polykv-server: warning: --context-shift is for plain requests; one with a pool or "
+        "a session ends when its context is full\n");
+  }
   llama_backend_init();
   llama_numa_init(params.params->numa);
   {

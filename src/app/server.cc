@@ -110,6 +110,7 @@ std::optional<Problem> Server::LoadModel() {
   backend_ = std::move(backend.value());
   config_.n_ctx_plain = PlainContext(layout_, backend_->info());
   config_.n_ctx_session = SessionContext(backend_->info());
+  config_.context_shift = backend_->params().ctx_shift;
   config_.slot_prompt_similarity = backend_->params().slot_prompt_similarity;
   return std::nullopt;
 }

@@ -20,6 +20,7 @@ struct EngineConfig {
   int32_t n_ctx_session = 0;            // context that sessions and pooled requests see
   int32_t n_predict = -1;               // server-wide cap, -1: none
   float slot_prompt_similarity = 0.1F;  // llama-server's --slot-prompt-similarity
+  bool context_shift = false;           // llama-server's --context-shift
   int32_t prefill_chunk = 256;          // prompt tokens per step while others decode
   int32_t first_stretch = 64;         // cells kept for the start of decoding when a request starts
   int32_t max_waiting = 512;          // waiting requests beyond that: 503

@@ -33,6 +33,15 @@ Pos SequenceCache::Trim(Sequence& sequence, Pos length) {
   return length;
 }
 
+void SequenceCache::Shift(Sequence& sequence, Pos p0, Pos p1) {
+  POLYKV_CHECK(sequence.lease.length() == 0);
+  POLYKV_CHECK(p0 >= 0 && p0 <= p1 && p1 <= sequence.n_tokens());
+  POLYKV_CHECK(backend_->RemoveRange(sequence.id, p0, p1));
+  backend_->ShiftPositions(sequence.id, p1, kToEnd, p0 - p1);
+  sequence.tokens.erase(sequence.tokens.begin() + p0, sequence.tokens.begin() + p1);
+  private_cells_ -= p1 - p0;
+}
+
 void SequenceCache::Append(Sequence& sequence, std::span<const Token> tokens) {
   sequence.tokens.insert(sequence.tokens.end(), tokens.begin(), tokens.end());
   private_cells_ += static_cast<int32_t>(tokens.size());

@@ -30,6 +30,10 @@ class SequenceCache {
   Pos Trim(Sequence& sequence, Pos length);
   void Clear(Sequence& sequence) { Trim(sequence, 0); }
 
+  // Drops the tokens [p0, p1); those after them move down to p0 on.
+  // REQUIRES: the memory can shift; the sequence shares no cell; 0 <= p0 <= p1 <= its length.
+  void Shift(Sequence& sequence, Pos p0, Pos p1);
+
   // The model has computed these tokens at the end of the sequence.
   void Append(Sequence& sequence, std::span<const Token> tokens);
 

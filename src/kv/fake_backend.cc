@@ -72,6 +72,19 @@ bool FakeBackend::RemoveRange(SeqId seq, Pos p0, Pos p1) {
   return true;
 }
 
+void FakeBackend::ShiftPositions(SeqId seq, Pos p0, Pos p1, Pos delta) {
+  POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max && info_.can_shift);
+  uint64_t& content = content_[static_cast<size_t>(seq)];
+  for (Cell& cell : cells_) {
+    if (!cell.seqs.test(static_cast<size_t>(seq))) continue;
+    if (cell.pos < p0 || (p1 != kToEnd && cell.pos >= p1)) continue;
+    POLYKV_CHECK(cell.seqs.count() == 1 && cell.pos + delta >= 0);
+    content -= CellContent(cell.pos, cell.token);
+    cell.pos += delta;
+    content += CellContent(cell.pos, cell.token);
+  }
+}
+
 Pos FakeBackend::MinPos(SeqId seq) const {
   const std::vector<Pos> positions = Positions(seq);
   return positions.empty() ? -1 : positions.front();

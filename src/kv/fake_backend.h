@@ -37,6 +37,7 @@ class FakeBackend final : public ModelBackend {
   const ModelInfo& info() const override { return info_; }
   void ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) override;
   bool RemoveRange(SeqId seq, Pos p0, Pos p1) override;
+  void ShiftPositions(SeqId seq, Pos p0, Pos p1, Pos delta) override;
   Pos MinPos(SeqId seq) const override;
   DecodeStatus Decode(const StepBatch& batch) override;
   bool IsEndOfGeneration(Token token) const override { return token == kEndOfGeneration; }

@@ -32,6 +32,7 @@ struct ModelInfo {
   Sharing sharing = Sharing::kAnyPosition;
   std::string sharing_reason;  // "window", "recurrent", "split"; empty with kAnyPosition
   int32_t n_swa = 0;           // sliding window, 0: none or kept whole
+  bool can_shift = true;       // ShiftPositions works
 };
 
 enum class DecodeStatus {
@@ -80,6 +81,10 @@ class ModelBackend {
   // are free then. False if this memory cannot remove a part of a sequence; nothing changed then.
   // Removing a whole sequence never fails.
   virtual bool RemoveRange(SeqId seq, Pos p0, Pos p1) = 0;
+
+  // Adds `delta` to the positions of `seq` in [p0, p1). No two cells of it may meet in one place.
+  // REQUIRES: info().can_shift; no other sequence holds a cell of them.
+  virtual void ShiftPositions(SeqId seq, Pos p0, Pos p1, Pos delta) = 0;
 
   // Lowest position that `seq` still has cells for; -1 if it has none.
   virtual Pos MinPos(SeqId seq) const = 0;

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "llama/llama_load.h"
+#include "log.h"
 
 namespace polykv {
 
@@ -24,6 +25,10 @@ Result<std::unique_ptr<LlamaBackend>> LlamaBackend::Load(common_params params, i
       new LlamaBackend(std::move(params), std::move(loaded.value())));
   POLYKV_CHECK(backend->info_.n_seq_max == n_seq_max);
   backend->ProbeMemory();
+  if (backend->params_.ctx_shift && !backend->info_.can_shift) {
+    LOG_WRN("%s: this model's memory cannot shift: --context-shift has no effect\n", __func__);
+    backend->params_.ctx_shift = false;
+  }
   return backend;
 }
 
@@ -44,6 +49,7 @@ void LlamaBackend::ProbeMemory() {
     info_.bytes_per_cell = static_cast<int64_t>(two_cells - one_cell - kCellHeader);
   }
   can_remove_part_ = RemoveRange(0, 1, kToEnd);
+  info_.can_shift = info_.can_shift && can_remove_part_;
   llama_memory_clear(memory_, /*data=*/true);
   llama_synchronize(context_);
   llama_perf_context_reset(context_);
@@ -68,6 +74,13 @@ bool LlamaBackend::RemoveRange(SeqId seq, Pos p0, Pos p1) {
   POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
   POLYKV_CHECK(p0 >= 0 && (p1 == kToEnd || p1 >= p0));
   return llama_memory_seq_rm(memory_, seq, p0, p1);
+}
+
+void LlamaBackend::ShiftPositions(SeqId seq, Pos p0, Pos p1, Pos delta) {
+  POLYKV_CHECK(info_.can_shift);
+  POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
+  POLYKV_CHECK(p0 >= 0 && (p1 == kToEnd || p1 >= p0));
+  llama_memory_seq_add(memory_, seq, p0, p1, delta);
 }
 
 Pos LlamaBackend::MinPos(SeqId seq) const {

@@ -40,7 +40,8 @@ class LlamaBackend final : public ModelBackend {
   llama_context* context() const { return context_; }
   const llama_vocab* vocab() const { return vocab_; }
 
-  // The parameters after loading, with the model's sampling defaults and LoRA handles filled in.
+  // The parameters after loading, with the model's sampling defaults and LoRA handles filled in;
+  // ctx_shift is false where the memory cannot.
   const common_params& params() const { return params_; }
 
   // -infinity for every token that ends a generation: what "ignore_eos" adds to a request's biases.
@@ -58,6 +59,7 @@ class LlamaBackend final : public ModelBackend {
   const ModelInfo& info() const override { return info_; }
   void ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) override;
   bool RemoveRange(SeqId seq, Pos p0, Pos p1) override;
+  void ShiftPositions(SeqId seq, Pos p0, Pos p1, Pos delta) override;
   Pos MinPos(SeqId seq) const override;
   DecodeStatus Decode(const StepBatch& batch) override;
   bool IsEndOfGeneration(Token token) const override;

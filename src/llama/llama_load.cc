@@ -153,6 +153,7 @@ ModelInfo DescribeModel(const llama_model* model, const llama_context* context,
   info.n_ubatch = static_cast<int32_t>(llama_n_ubatch(context));
   info.unified = params.kv_unified;
   info.n_swa = params.swa_full ? 0 : llama_model_n_swa(model);
+  info.can_shift = llama_memory_can_shift(llama_get_memory(context));
   info.sharing_reason = SharingObstacle(model, info);
   info.sharing = info.sharing_reason.empty() ? Sharing::kAnyPosition : Sharing::kOff;
   return info;

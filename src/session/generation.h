@@ -32,6 +32,7 @@ struct Generation {
   Sequence* sequence = nullptr;      // set with the slot
   int32_t n_ctx = 0;                 // tokens that its context may hold
   bool announced = false;            // Started has gone out
+  bool shifted = false;              // its context was full and lost tokens
   Token last_token = 0;              // sampled, its cell not yet computed; valid in kDecode
   TextAssembler text;
   Timings timings;

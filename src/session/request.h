@@ -97,6 +97,8 @@ struct GenerationRequest {
   std::unique_ptr<Sampler> sampler;
   int32_t n_predict = -1;  // -1: until the model or the context ends
   std::vector<std::string> stop_words;
+  int32_t n_keep = 0;     // leading tokens that a context shift leaves in place
+  int32_t n_discard = 0;  // tokens after them that it drops; 0: half of what is there
   int32_t n_indent = 0;
   int64_t max_predict_ms = -1;
   bool stream = false;

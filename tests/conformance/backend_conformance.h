@@ -191,6 +191,32 @@ TEST_P(BackendConformanceTest, MinPosIsTheLowestPositionHeld) {
   EXPECT_EQ(backend_.MinPos(1), 15);
 }
 
+TEST_P(BackendConformanceTest, AShiftMovesOneSequencesCells) {
+  ASSERT_TRUE(backend_.info().can_shift);
+  ASSERT_EQ(Prefill(0, Text(40)), DecodeStatus::kOk);
+  ASSERT_EQ(Prefill(1, Text(40, 1)), DecodeStatus::kOk);
+  ASSERT_TRUE(backend_.RemoveRange(0, 10, 25));
+  backend_.ShiftPositions(0, 25, kToEnd, -15);
+  EXPECT_EQ(subject_->Positions(0), Range(0, 25));
+  EXPECT_EQ(subject_->Positions(1), Range(0, 40));
+  EXPECT_EQ(subject_->CellsUsed(), 65);
+  EXPECT_EQ(Prefill(0, Text(5, 2), 25), DecodeStatus::kOk);
+  EXPECT_EQ(subject_->Positions(0), Range(0, 30));
+}
+
+TEST_P(BackendConformanceTest, AShiftThereAndBackChangesNothing) {
+  const std::vector<Token> text = Text(40);
+  const std::vector<Token> expected = PlainContinuation(2, text, 8);
+  ASSERT_EQ(Prefill(0, {text.begin(), text.begin() + 30}), DecodeStatus::kOk);
+  backend_.ShiftPositions(0, 20, 30, 50);
+  std::vector<Pos> apart = Range(0, 20);
+  for (const Pos pos : Range(70, 80)) apart.push_back(pos);
+  EXPECT_EQ(subject_->Positions(0), apart);
+  backend_.ShiftPositions(0, 70, kToEnd, -50);
+  ASSERT_EQ(Prefill(0, {text.begin() + 30, text.end()}, 30), DecodeStatus::kOk);
+  EXPECT_EQ(Continue(0, 40, 10, 8), expected);
+}
+
 TEST_P(BackendConformanceTest, NoRoomChangesNothing) {
   const auto n_ctx = static_cast<size_t>(backend_.info().n_ctx);
   const size_t n_free = n_ctx / 4;

@@ -1,5 +1,6 @@
 #include "api/protocol/completion_parser.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -171,6 +172,8 @@ class JobBuilder {
     request->prompt = prompt;
     request->n_predict = params.n_predict != -1 ? params.n_predict : model_.params.n_predict;
     request->stop_words = params.antiprompt;
+    request->n_keep = KeptByShift(params, prompt);
+    request->n_discard = params.n_discard;
     request->n_indent = params.n_indent;
     request->max_predict_ms = params.t_max_predict_ms;
     request->stream = params.stream;
@@ -188,6 +191,15 @@ class JobBuilder {
     }
     request->params_json = safe_json_to_str(params.to_json(/*only_metrics=*/true));
     request->request_id = request_id_;
+  }
+
+  // llama-server counts one more than was asked for where the vocabulary puts a BOS in front.
+  int32_t KeptByShift(const task_params& params, const llama_tokens& prompt) const {
+    const auto n_keep =
+        params.n_keep < 0 ? static_cast<int64_t>(prompt.size()) : int64_t{params.n_keep};
+    const int64_t n_bos = llama_vocab_get_add_bos(model_.vocab) ? 1 : 0;
+    return static_cast<int32_t>(
+        std::min<int64_t>(n_keep + n_bos, std::numeric_limits<int32_t>::max()));
   }
 
   const ServedModel::State& model_;

@@ -9,6 +9,7 @@
 #include "engine/steps/materialize.h"
 #include "engine/steps/pressure.h"
 #include "engine/steps/retire.h"
+#include "engine/steps/shift.h"
 
 namespace polykv {
 namespace {
@@ -119,7 +120,7 @@ void Deliver(EngineState& state, Generation& generation, SampledToken sampled, T
   const std::string text = state.backend->TokenText(sampled.token, special);
   TextAssembler::Outcome outcome = generation.text.Accept(
       text, {.end_of_generation = state.backend->IsEndOfGeneration(sampled.token),
-             .context_full = generation.sequence->n_tokens() + 1 >= generation.n_ctx,
+             .context_full = ContextFull(generation) && !MayShift(state, generation),
              .n_generated = timings.n_generated,
              .predict_ms = (now - timings.t_first) / 1'000});
   if (request.keep_tokens) {
@@ -218,6 +219,7 @@ void Execute(EngineState& state, std::span<BatchEntry> entries) {
 }  // namespace
 
 bool RunModelStep(EngineState& state) {
+  ShiftFullContexts(state);
   Entries entries = PlanStep(state);
   while (!entries.empty() && MakeRoom(state, CountTokens(entries))) entries = PlanStep(state);
   if (entries.empty()) return false;

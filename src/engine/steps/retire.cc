@@ -83,7 +83,7 @@ void Finish(EngineState& state, Generation& generation, bool truncated, std::str
   finished.stop =
       generation.text.stop() == StopKind::kNone ? StopKind::kLimit : generation.text.stop();
   finished.stopping_word = generation.text.stopping_word();
-  finished.truncated = truncated;
+  finished.truncated = truncated || generation.shifted;
   finished.has_new_line = generation.text.has_new_line();
   finished.n_tokens_cached = generation.sequence->n_tokens();
   finished.timings = generation.timings;

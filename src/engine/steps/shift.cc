@@ -1,0 +1,32 @@
+#include "engine/steps/shift.h"
+
+#include "engine/context_shift.h"
+
+namespace polykv {
+
+bool ContextFull(const Generation& generation) {
+  return generation.sequence->n_tokens() + 1 >= generation.n_ctx;
+}
+
+bool MayShift(const EngineState& state, const Generation& generation) {
+  return state.config.context_shift && generation.session == nullptr &&
+         generation.sequence->lease.length() == 0;
+}
+
+void ShiftFullContexts(EngineState& state) {
+  if (!state.config.context_shift) return;
+  for (const auto& generation : state.running) {
+    if (generation->phase != Generation::Phase::kDecode || !ContextFull(*generation) ||
+        !MayShift(state, *generation)) {
+      continue;
+    }
+    const GenerationRequest& request = *generation->request;
+    Sequence& sequence = *generation->sequence;
+    const ShiftRange range =
+        PlanShift(sequence.n_tokens(), generation->n_ctx, request.n_keep, request.n_discard);
+    state.cache.Shift(sequence, range.p0, range.p1);
+    generation->shifted = true;
+  }
+}
+
+}  // namespace polykv

@@ -1,0 +1,17 @@
+// Streams whose context is full.
+#pragma once
+
+#include "engine/state.h"
+
+namespace polykv {
+
+// No position is left for a token after the next one.
+bool ContextFull(const Generation& generation);
+// Whether a full context makes room instead of ending: with --context-shift, and only for a plain
+// request. Cells of a session or a pool are never moved.
+bool MayShift(const EngineState& state, const Generation& generation);
+
+// Makes room in every decoding stream's full context that may shift.
+void ShiftFullContexts(EngineState& state);
+
+}  // namespace polykv
