@@ -106,6 +106,13 @@ class Exchange:
         self.drop()
         return Reply(status, headers, body)
 
+    def parts(self) -> Iterator[bytes]:
+        """Yields the body as it comes in: one chunk of a stream, or less, at a time."""
+        self.head()
+        assert self._response is not None
+        while part := self._response.read1():
+            yield part
+
     def lines(self) -> Iterator[str]:
         """Yields the stream's lines, comments and empty lines too, without their ends.
 

@@ -6,6 +6,7 @@
 #include "api/protocol/completion_parser.h"
 #include "api/routes.h"
 #include "api/sse.h"
+#include "api/stream_store.h"
 
 namespace polykv {
 namespace {
@@ -28,7 +29,22 @@ void SetAttachHeaders(const AttachReport& report, HttpResponse* response) {
 }
 
 // Nobody reads it.
-HttpResponse ClientIsGone() { return {.status = 499, .headers = {}, .body = {}, .next = {}}; }
+HttpResponse ClientIsGone() {
+  HttpResponse response;
+  response.status = 499;
+  return response;
+}
+
+// Keeps what the stream sends and lets it outlive its client.
+void Record(std::shared_ptr<StreamRecording> recording, HttpResponse* response) {
+  response->outlives_client = true;
+  response->next = [recording = std::move(recording),
+                    next = std::move(response->next)](std::string* out) {
+    const bool more = next(out);
+    recording->Append(*out);
+    return more;
+  };
+}
 
 HttpResponse RespondWhole(CompletionJob job, std::unique_ptr<GenerationSet> set,
                           const HttpRequest& request) {
@@ -55,27 +71,46 @@ HttpResponse RespondWhole(CompletionJob job, std::unique_ptr<GenerationSet> set,
   return response;
 }
 
-HttpResponse RespondStream(CompletionJob job, std::unique_ptr<GenerationSet> set,
-                           const HttpRequest& request, const Clock* clock) {
-  // Nothing is sent before the first event, so that a refusal is a plain answer.
-  std::optional<std::pair<size_t, GenerationEvent>> first;
-  while (!first.has_value()) {
-    if (request.should_stop()) return ClientIsGone();
-    first = set->Next(kSlice);
+// The event before which nothing is sent, so that a refusal is a plain answer; nothing once
+// `should_stop`.
+std::optional<std::pair<size_t, GenerationEvent>> FirstEvent(
+    GenerationSet* set, const std::function<bool()>& should_stop) {
+  while (!should_stop()) {
+    if (auto event = set->Next(kSlice)) return event;
   }
-  if (const auto* problem = std::get_if<Problem>(&first->second)) return ProblemResponse(*problem);
+  return std::nullopt;
+}
 
+HttpResponse RespondStream(CompletionJob job, std::unique_ptr<GenerationSet> set,
+                           const HttpRequest& request, const Clock* clock,
+                           std::shared_ptr<StreamRecording> recording) {
+  const auto cancelled = [recording] { return recording != nullptr && recording->cancelled(); };
   HttpResponse response;
   response.content_type = "text/event-stream";
+  const auto first = FirstEvent(set.get(), [&] { return request.should_stop() || cancelled(); });
+  if (!first.has_value()) return response;
+  if (const auto* problem = std::get_if<Problem>(&first->second)) return ProblemResponse(*problem);
+
   if (const auto* started = std::get_if<Started>(&first->second);
       started && job.with_attach_block) {
     SetAttachHeaders(started->report, &response);
   }
-  auto stream =
-      std::make_shared<CompletionStream>(std::move(set), std::move(job.writer), job.ping_interval_s,
-                                         request.should_stop, clock, *first);
+  const std::function<bool()> should_stop =
+      recording != nullptr ? std::function<bool()>(cancelled) : request.should_stop;
+  auto stream = std::make_shared<CompletionStream>(std::move(set), std::move(job.writer),
+                                                   job.ping_interval_s, should_stop, clock, *first);
   response.next = [stream](std::string* out) { return stream->Next(out); };
+  if (recording != nullptr) Record(std::move(recording), &response);
   return response;
+}
+
+// Null without a conversation id.
+std::shared_ptr<StreamRecording> OpenRecording(const Services& services,
+                                               const HttpRequest& request) {
+  const std::string id = request.Header("x-conversation-id");
+  if (id.empty()) return nullptr;
+  return std::make_shared<StreamRecording>(
+      services.streams, id, [unix_ms = services.unix_ms] { return unix_ms() / 1000; });
 }
 
 HttpHandler Complete(const Services* services, Endpoint endpoint) {
@@ -83,10 +118,11 @@ HttpHandler Complete(const Services* services, Endpoint endpoint) {
     Result<CompletionJob> job = ParseCompletion(*services->model, endpoint, request.body,
                                                 request.headers, request.Header("x-request-id"));
     if (!job.ok()) return ProblemResponse(job.problem());
+    std::shared_ptr<StreamRecording> recording = OpenRecording(*services, request);
     std::unique_ptr<GenerationSet> set = PostAll(&job.value(), services->engine);
-    return job.value().stream
-               ? RespondStream(std::move(job.value()), std::move(set), request, services->clock)
-               : RespondWhole(std::move(job.value()), std::move(set), request);
+    return job.value().stream ? RespondStream(std::move(job.value()), std::move(set), request,
+                                              services->clock, std::move(recording))
+                              : RespondWhole(std::move(job.value()), std::move(set), request);
   };
 }
 

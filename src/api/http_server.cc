@@ -71,6 +71,25 @@ HttpRequest FromLibrary(const httplib::Request& request) {
   return out;
 }
 
+// A response on its way out, call by call.
+struct OpenStream {
+  std::function<bool(std::string*)> next;
+  bool outlives_client = false;
+  std::shared_ptr<void> open;
+  bool ended = false;
+
+  void Fill(std::string* chunk) { ended = !next(chunk); }
+
+  void Close() {
+    while (outlives_client && !ended) {
+      std::string unsent;
+      Fill(&unsent);
+    }
+    next = nullptr;
+    open.reset();
+  }
+};
+
 // `open`: kept until a stream has ended.
 void ToLibrary(HttpResponse response, httplib::Response* out,
                std::shared_ptr<void> open = nullptr) {
@@ -81,19 +100,19 @@ void ToLibrary(HttpResponse response, httplib::Response* out,
     return;
   }
   out->set_header("X-Accel-Buffering", "no");  // or proxies keep the events back
-  auto next = std::make_shared<std::function<bool(std::string*)>>(std::move(response.next));
-  const auto provide = [next](size_t, httplib::DataSink& sink) {
+  const auto stream =
+      std::make_shared<OpenStream>(OpenStream{.next = std::move(response.next),
+                                              .outlives_client = response.outlives_client,
+                                              .open = std::move(open)});
+  const auto provide = [stream](size_t, httplib::DataSink& sink) {
     std::string chunk;
-    const bool more = (*next)(&chunk);
+    stream->Fill(&chunk);
     if (!chunk.empty() && !sink.write(chunk.data(), chunk.size())) return false;
-    if (!more) sink.done();
-    return more;
+    if (stream->ended) sink.done();
+    return !stream->ended;
   };
   out->set_chunked_content_provider(response.content_type, provide,
-                                    [next, open = std::move(open)](bool) mutable {
-                                      *next = nullptr;
-                                      open.reset();
-                                    });
+                                    [stream](bool) { stream->Close(); });
 }
 
 HttpResponse Guarded(const HttpHandler& handler, const HttpRequest& request) {

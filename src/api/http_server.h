@@ -56,6 +56,8 @@ struct HttpResponse {
   // string to fill; what was filled in is sent, also by the last call. Must not throw. It is
   // destroyed as soon as the stream has ended or the client is gone.
   std::function<bool(std::string*)> next;
+  // `next` is called to its end even if the client has gone.
+  bool outlives_client = false;
 };
 
 // Runs on a worker thread, many at a time. What it throws becomes a 400 (std::invalid_argument) or

@@ -45,6 +45,7 @@ void AddRoutes(HttpServer* server, const Services* services) {
   AddMetricsRoutes(server, services);
   AddPoolRoutes(server, services);
   AddSessionRoutes(server, services);
+  AddStreamRoutes(server, services);
   AddUnsupportedRoutes(server);
 }
 

@@ -16,5 +16,6 @@ void AddStatusRoutes(HttpServer* server, const Services* services);
 void AddMetricsRoutes(HttpServer* server, const Services* services);
 void AddPoolRoutes(HttpServer* server, const Services* services);
 void AddSessionRoutes(HttpServer* server, const Services* services);
+void AddStreamRoutes(HttpServer* server, const Services* services);
 
 }  // namespace polykv

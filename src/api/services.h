@@ -7,6 +7,7 @@
 
 #include "api/cors.h"
 #include "api/protocol/served_model.h"
+#include "api/stream_store.h"
 #include "base/clock.h"
 #include "engine/engine.h"
 
@@ -16,6 +17,7 @@ namespace polykv {
 struct Services {
   Engine* engine = nullptr;
   const ServedModel* model = nullptr;
+  StreamStore* streams = nullptr;
   const Clock* clock = nullptr;      // the engine's
   std::function<int64_t()> unix_ms;  // wall clock, for time stamps in answers only
   int64_t started_unix_s = 0;

@@ -133,6 +133,7 @@ std::optional<Problem> Server::StartEngine() {
   engine_->Start();
   services_ = {.engine = engine_.get(),
                .model = model_.get(),
+               .streams = &streams_,
                .clock = &clock_,
                .unix_ms = UnixMs,
                .started_unix_s = UnixMs() / 1000,

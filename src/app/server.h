@@ -10,6 +10,7 @@
 #include "api/protocol/served_model.h"
 #include "api/protocol/server_params.h"
 #include "api/services.h"
+#include "api/stream_store.h"
 #include "app/layout.h"
 #include "app/options.h"
 #include "app/signal_pipe.h"
@@ -47,6 +48,7 @@ class Server {
   std::unique_ptr<LlamaBackend> backend_;
   std::unique_ptr<ServedModel> model_;
   std::unique_ptr<Engine> engine_;
+  StreamStore streams_;
   Services services_;
   HttpServer http_;  // goes down first: its handlers use all of the above
   std::vector<std::string> addresses_;
