@@ -15,11 +15,21 @@ import time
 from pathlib import Path
 from typing import Any
 
+import connections
+import decode
 import fanout
+import stall
+import status
 from harness import machine
 from harness.server import end_on_sigterm
 
-BENCHES = {"fanout": fanout}
+BENCHES = {
+    "fanout": fanout,
+    "decode": decode,
+    "stall": stall,
+    "status": status,
+    "connections": connections,
+}
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"

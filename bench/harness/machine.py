@@ -56,20 +56,35 @@ def busy_processes(interval_s: float = 0.5) -> list[tuple[str, float]]:
     return sorted((s for s in shares if s[1] >= MIN_BUSY_SHARE), key=lambda s: -s[1])
 
 
+def cpu_seconds(pid: int) -> float:
+    """CPU time that the process has used so far. Raises OSError when it has ended."""
+    return _cpu_time(Path(f"/proc/{pid}"))[1]
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory that the process holds now. Raises OSError when it has ended."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def _cpu_seconds() -> dict[int, tuple[str, float]]:
-    ticks = os.sysconf("SC_CLK_TCK")
     result = {}
     for directory in Path("/proc").iterdir():
         if not directory.name.isdigit():
             continue
         try:
-            text = (directory / "stat").read_text(encoding="utf-8", errors="replace")
+            result[int(directory.name)] = _cpu_time(directory)
         except OSError:
             continue  # it has ended
-        name = text[text.index("(") + 1 : text.rindex(")")]
-        fields = text[text.rindex(")") + 2 :].split()
-        result[int(directory.name)] = (name, (int(fields[11]) + int(fields[12])) / ticks)
     return result
+
+
+def _cpu_time(directory: Path) -> tuple[str, float]:
+    """Name and CPU seconds of the process with this folder in /proc."""
+    text = (directory / "stat").read_text(encoding="utf-8", errors="replace")
+    name = text[text.index("(") + 1 : text.rindex(")")]
+    fields = text[text.rindex(")") + 2 :].split()
+    return name, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _field(path: str, name: str) -> str | None:

@@ -19,8 +19,11 @@ class Progress:
     advances, and leaves the last state on a line of its own.
     """
 
-    def __init__(self, label: str, total: int, out: TextIO = sys.stdout) -> None:
+    def __init__(
+        self, label: str, total: int, out: TextIO = sys.stdout, unit: str = "tokens"
+    ) -> None:
         self._label = label
+        self._unit = unit
         self._total = total
         self._out = out
         self._terminal = out.isatty()
@@ -46,6 +49,10 @@ class Progress:
         with self._lock:
             self._done = min(self._done + steps, self._total)
 
+    def reach(self, done: int) -> None:
+        with self._lock:
+            self._done = min(done, self._total)
+
     def _paint_until_stopped(self) -> None:
         interval = TERMINAL_INTERVAL_S if self._terminal else PLAIN_INTERVAL_S
         while not self._stop.wait(interval):
@@ -54,7 +61,7 @@ class Progress:
     def _paint(self) -> None:
         with self._lock:
             done = self._done
-        line = f"{self._bar(done)} {done}/{self._total} tokens {self._elapsed():5.1f} s"
+        line = f"{self._bar(done)} {done}/{self._total} {self._unit} {self._elapsed():5.1f} s"
         self._out.write(f"\r{self._label} {line}" if self._terminal else f"{self._label} {line}\n")
         self._out.flush()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 
@@ -12,6 +13,16 @@ def median(values: Iterable[float]) -> float:
 
 def mean(values: Iterable[float]) -> float:
     return statistics.fmean(values)
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    return statistics.geometric_mean(values)
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """The value that `share` of the values (0 to 1) do not exceed; by nearest rank."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -45,6 +45,11 @@ def detokenize(base_url: str, tokens: Sequence[int]) -> str:
     return client.call(base_url, "POST", "/detokenize", {"tokens": list(tokens)})["content"]
 
 
+def cut(tokens: Sequence[int], start: int, n_tokens: int) -> list[int]:
+    """`n_tokens` from `start` on; after the last token the first one follows."""
+    return [tokens[(start + i) % len(tokens)] for i in range(n_tokens)]
+
+
 def shorten(base_url: str, text: str, n_tokens: int) -> str:
     """The beginning of `text` that takes at most about `n_tokens`, cut after a whole line."""
     tokens = tokenize(base_url, text)

@@ -7,28 +7,30 @@
 #include <atomic>
 #include <cctype>
 #include <exception>
+#include <iterator>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "api/cors.h"
+#include "api/http_listener.h"
 #include "api/problem.h"
 #include "api/protocol/json.h"
 
 namespace polykv {
 namespace {
 
-constexpr size_t kMaxExtraThreads = 1024;
+constexpr std::string_view kStatusRoutes[] = {"/health", "/v1/health", "/metrics", "/slots"};
 
-// One pool of workers for all listeners.
-class SharedPool final : public httplib::TaskQueue {
+// The accepting thread only hands connections on.
+class AcceptingThread final : public httplib::TaskQueue {
  public:
-  explicit SharedPool(httplib::ThreadPool* pool) : pool_(pool) {}
-  bool enqueue(std::function<void()> job) override { return pool_->enqueue(std::move(job)); }
-  void shutdown() override {}  // HttpServer::Join shuts the pool down
-
- private:
-  httplib::ThreadPool* const pool_;
+  bool enqueue(std::function<void()> job) override {
+    job();
+    return true;
+  }
+  void shutdown() override {}
 };
 
 std::string Lower(std::string text) {
@@ -75,7 +77,6 @@ HttpRequest FromLibrary(const httplib::Request& request) {
 struct OpenStream {
   std::function<bool(std::string*)> next;
   bool outlives_client = false;
-  std::shared_ptr<void> open;
   bool ended = false;
 
   void Fill(std::string* chunk) { ended = !next(chunk); }
@@ -86,13 +87,10 @@ struct OpenStream {
       Fill(&unsent);
     }
     next = nullptr;
-    open.reset();
   }
 };
 
-// `open`: kept until a stream has ended.
-void ToLibrary(HttpResponse response, httplib::Response* out,
-               std::shared_ptr<void> open = nullptr) {
+void ToLibrary(HttpResponse response, httplib::Response* out) {
   out->status = response.status;
   for (const auto& [name, value] : response.headers) out->set_header(name, value);
   if (!response.next) {
@@ -100,10 +98,8 @@ void ToLibrary(HttpResponse response, httplib::Response* out,
     return;
   }
   out->set_header("X-Accel-Buffering", "no");  // or proxies keep the events back
-  const auto stream =
-      std::make_shared<OpenStream>(OpenStream{.next = std::move(response.next),
-                                              .outlives_client = response.outlives_client,
-                                              .open = std::move(open)});
+  const auto stream = std::make_shared<OpenStream>(
+      OpenStream{.next = std::move(response.next), .outlives_client = response.outlives_client});
   const auto provide = [stream](size_t, httplib::DataSink& sink) {
     std::string chunk;
     stream->Fill(&chunk);
@@ -125,19 +121,11 @@ HttpResponse Guarded(const HttpHandler& handler, const HttpRequest& request) {
   }
 }
 
-// Counts a request as open while a copy of the token lives.
-std::shared_ptr<void> OpenToken(std::atomic<int>* n_open) {
-  ++*n_open;
-  return {nullptr, [n_open](void*) { --*n_open; }};
-}
-
-httplib::Server::Handler Adapt(HttpHandler handler, std::atomic<int>* n_open) {
-  return [handler = std::move(handler), n_open](const httplib::Request& request,
-                                                httplib::Response& response) {
-    std::shared_ptr<void> open = OpenToken(n_open);
-    HttpResponse answer = Guarded(handler, FromLibrary(request));
-    ToLibrary(std::move(answer), &response, std::move(open));
-  };
+httplib::Server::Handler Adapt(HttpHandler handler) {
+  return
+      [handler = std::move(handler)](const httplib::Request& request, httplib::Response& response) {
+        ToLibrary(Guarded(handler, FromLibrary(request)), &response);
+      };
 }
 
 void SetProblem(const Problem& problem, httplib::Response* response) {
@@ -175,12 +163,14 @@ bool IsSocketPath(const std::string& host) { return host.ends_with(".sock"); }
 }  // namespace
 
 struct HttpServer::Impl {
-  explicit Impl(HttpServerConfig the_config) : config(std::move(the_config)) {
+  explicit Impl(HttpServerConfig the_config)
+      : config(std::move(the_config)), threads(config.max_connections) {
     for (size_t i = 0; i < config.hosts.size(); ++i) AddListener();
   }
 
   void AddListener();
   bool IsPublic(const std::string& path) const;
+  bool IsStatus(const httplib::Request& request) const;
   bool HasKey(const httplib::Request& request) const;
   bool Admit(const httplib::Request& request, httplib::Response* response) const;
   Result<std::string> Bind(size_t i);
@@ -188,14 +178,13 @@ struct HttpServer::Impl {
   const HttpServerConfig config;
   int port = config.port;
   std::atomic<bool> ready{false};
-  std::atomic<int> n_open{0};
-  std::vector<std::unique_ptr<httplib::Server>> servers;
-  std::unique_ptr<httplib::ThreadPool> pool;
+  ConnectionThreads threads;
+  std::vector<std::unique_ptr<HttpListener>> servers;
   std::vector<std::thread> listeners;
 };
 
 void HttpServer::Impl::AddListener() {
-  auto server = std::make_unique<httplib::Server>();
+  auto server = std::make_unique<HttpListener>(&threads);
   server->set_default_headers({{"Server", "llama.cpp"}});  // clients tell servers apart by it
   server->set_payload_max_length(config.max_body_bytes);
   server->set_read_timeout(config.read_timeout_s);
@@ -222,7 +211,7 @@ void HttpServer::Impl::AddListener() {
         const std::string id = request.get_header_value("X-Request-Id");
         if (IsName(id)) response.set_header("X-Request-Id", id);
       });
-  server->new_task_queue = [this] { return new SharedPool(pool.get()); };
+  server->new_task_queue = [] { return new AcceptingThread; };
   if (!config.static_path.empty()) {
     server->set_mount_point(config.prefix + "/", config.static_path);
   }
@@ -233,6 +222,14 @@ bool HttpServer::Impl::IsPublic(const std::string& path) const {
   if (!path.starts_with(config.prefix)) return false;
   const std::string route = path.substr(config.prefix.size());
   return route == "/health" || route == "/v1/health" || route == "/";
+}
+
+bool HttpServer::Impl::IsStatus(const httplib::Request& request) const {
+  return request.method == "GET" &&
+         std::any_of(std::begin(kStatusRoutes), std::end(kStatusRoutes),
+                     [&](std::string_view route) {
+                       return request.path == config.prefix + std::string(route);
+                     });
 }
 
 bool HttpServer::Impl::HasKey(const httplib::Request& request) const {
@@ -259,6 +256,14 @@ bool HttpServer::Impl::Admit(const httplib::Request& request, httplib::Response*
   }
   if (!ready.load() && request.path != config.prefix + "/") {
     SetProblem({.status = 503, .type = "unavailable_error", .message = "Loading model"}, response);
+    return false;
+  }
+  if (HttpListener::IsOverload(request) && !IsStatus(request)) {
+    SetProblem({.status = 503,
+                .type = "unavailable_error",
+                .message = "too many connections are open",
+                .retry_after_s = 5},
+               response);
     return false;
   }
   if (!config.api_keys.empty() && !IsPublic(request.path) && !HasKey(request)) {
@@ -295,19 +300,19 @@ HttpServer::~HttpServer() {
 
 void HttpServer::Get(const std::string& path, const HttpHandler& handler) {
   for (const auto& server : impl_->servers) {
-    server->Get(impl_->config.prefix + path, Adapt(handler, &impl_->n_open));
+    server->Get(impl_->config.prefix + path, Adapt(handler));
   }
 }
 
 void HttpServer::Post(const std::string& path, const HttpHandler& handler) {
   for (const auto& server : impl_->servers) {
-    server->Post(impl_->config.prefix + path, Adapt(handler, &impl_->n_open));
+    server->Post(impl_->config.prefix + path, Adapt(handler));
   }
 }
 
 void HttpServer::Delete(const std::string& path, const HttpHandler& handler) {
   for (const auto& server : impl_->servers) {
-    server->Delete(impl_->config.prefix + path, Adapt(handler, &impl_->n_open));
+    server->Delete(impl_->config.prefix + path, Adapt(handler));
   }
 }
 
@@ -321,8 +326,6 @@ Result<std::vector<std::string>> HttpServer::Start() {
     if (!address.ok()) return address.problem();
     addresses.push_back(address.value());
   }
-  const auto n_threads = static_cast<size_t>(std::max(1, impl_->config.n_threads));
-  impl_->pool = std::make_unique<httplib::ThreadPool>(n_threads, n_threads + kMaxExtraThreads);
   for (const auto& server : impl_->servers) {
     impl_->listeners.emplace_back([listener = server.get()] { listener->listen_after_bind(); });
     server->wait_until_ready();
@@ -332,7 +335,11 @@ Result<std::vector<std::string>> HttpServer::Start() {
 
 void HttpServer::SetReady() { impl_->ready.store(true); }
 
-int HttpServer::n_open() const { return impl_->n_open.load(); }
+int HttpServer::n_open() const {
+  int n = 0;
+  for (const auto& server : impl_->servers) n += server->n_requests();
+  return n;
+}
 
 void HttpServer::Stop() {
   for (const auto& server : impl_->servers) server->stop();
@@ -341,8 +348,9 @@ void HttpServer::Stop() {
 void HttpServer::Join() {
   for (std::thread& listener : impl_->listeners) listener.join();
   impl_->listeners.clear();
-  if (impl_->pool != nullptr) impl_->pool->shutdown();
-  impl_->pool.reset();
+  for (const auto& server : impl_->servers) server->CutConnections();
+  impl_->threads.usual.Join();
+  impl_->threads.reserved.Join();
 }
 
 std::string HttpRequest::Param(const std::string& name) const {

@@ -27,7 +27,7 @@ struct HttpServerConfig {
   std::string cors_methods;
   std::string cors_headers;
   bool cors_credentials = true;
-  int n_threads = 8;  // always there; up to 1,024 more come and go with requests
+  size_t max_connections = 1024;  // each with a thread; beyond them: status, and 503
   int read_timeout_s = 600;
   int write_timeout_s = 600;
   bool reuse_port = false;
@@ -79,9 +79,9 @@ class HttpServer {
 
   // Any thread.
   void SetReady();
-  int n_open() const;  // requests that are being handled or streamed
+  int n_open() const;  // requests that are being read, handled or answered
   void Stop();         // no new connections; returns at once
-  void Join();         // waits for open requests
+  void Join();         // after Stop: ends all connections, whatever they are at, and their threads
 
  private:
   struct Impl;

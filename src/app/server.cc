@@ -1,12 +1,12 @@
 #include "app/server.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <random>
-#include <thread>
 #include <utility>
 
 #include "api/protocol/json.h"
@@ -19,11 +19,20 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr size_t kMaxConnections = 4096;
+constexpr size_t kOtherFiles = 512;  // open besides, refused connections among them
 constexpr milliseconds kPoll{50};
 constexpr int kFlushRounds = 40;  // rounds of kPoll for last events to reach their clients
 
+// How many files the process may have open, after raising that as far as it may.
+size_t OpenFileLimit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  const rlim_t given = std::exchange(limit.rlim_cur, limit.rlim_max);
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_max : given;
+}
+
 HttpServerConfig HttpConfig(const common_params& params) {
-  const int n_cores = static_cast<int>(std::thread::hardware_concurrency());
   HttpServerConfig config;
   config.hosts = params.hostnames;
   config.port = params.port;
@@ -34,8 +43,8 @@ HttpServerConfig HttpConfig(const common_params& params) {
   config.cors_methods = params.cors_methods;
   config.cors_headers = params.cors_headers;
   config.cors_credentials = params.cors_credentials;
-  config.n_threads = params.n_threads_http > 0 ? params.n_threads_http
-                                               : std::max(params.n_parallel + 4, n_cores - 1);
+  config.max_connections =
+      std::clamp(OpenFileLimit(), kOtherFiles + 64, kOtherFiles + kMaxConnections) - kOtherFiles;
   config.read_timeout_s = params.timeout_read;
   config.write_timeout_s = params.timeout_write;
   config.reuse_port = params.reuse_port;
