@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 LINKED = ("server-task.cpp.o", "server-schema.cpp.o")
-NOT_LINKED = ("server-context.cpp.o", "server-models.cpp.o", "server-tools.cpp.o")
+NOT_LINKED = ("server-context.cpp.o", "server-models.cpp.o")
 
 
 def check(text: str) -> list[str]:

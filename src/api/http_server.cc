@@ -111,20 +111,22 @@ void ToLibrary(HttpResponse response, httplib::Response* out) {
                                     [stream](bool) { stream->Close(); });
 }
 
-HttpResponse Guarded(const HttpHandler& handler, const HttpRequest& request) {
-  try {
-    return handler(request);
-  } catch (const std::invalid_argument& error) {
-    return ProblemResponse(InvalidRequest(error.what()));
-  } catch (const std::exception& error) {
-    return ProblemResponse({.status = 500, .type = "server_error", .message = error.what()});
-  }
+HttpHandler Guarded(HttpHandler handler) {
+  return [handler = std::move(handler)](const HttpRequest& request) -> HttpResponse {
+    try {
+      return handler(request);
+    } catch (const std::invalid_argument& error) {
+      return ProblemResponse(InvalidRequest(error.what()));
+    } catch (const std::exception& error) {
+      return ProblemResponse({.status = 500, .type = "server_error", .message = error.what()});
+    }
+  };
 }
 
 httplib::Server::Handler Adapt(HttpHandler handler) {
   return
       [handler = std::move(handler)](const httplib::Request& request, httplib::Response& response) {
-        ToLibrary(Guarded(handler, FromLibrary(request)), &response);
+        ToLibrary(handler(FromLibrary(request)), &response);
       };
 }
 
@@ -173,6 +175,7 @@ struct HttpServer::Impl {
   bool IsStatus(const httplib::Request& request) const;
   bool HasKey(const httplib::Request& request) const;
   bool Admit(const httplib::Request& request, httplib::Response* response) const;
+  httplib::Server::Handler Register(const std::string& path, const HttpHandler& handler);
   Result<std::string> Bind(size_t i);
 
   const HttpServerConfig config;
@@ -180,6 +183,7 @@ struct HttpServer::Impl {
   std::atomic<bool> ready{false};
   ConnectionThreads threads;
   std::vector<std::unique_ptr<HttpListener>> servers;
+  std::map<std::string, HttpHandler> handlers;
   std::vector<std::thread> listeners;
 };
 
@@ -274,6 +278,13 @@ bool HttpServer::Impl::Admit(const httplib::Request& request, httplib::Response*
   return true;
 }
 
+httplib::Server::Handler HttpServer::Impl::Register(const std::string& path,
+                                                    const HttpHandler& handler) {
+  HttpHandler guarded = Guarded(handler);
+  handlers.emplace(path, guarded);
+  return Adapt(std::move(guarded));
+}
+
 Result<std::string> HttpServer::Impl::Bind(size_t i) {
   httplib::Server& server = *servers[i];
   const std::string& host = config.hosts[i];
@@ -299,22 +310,27 @@ HttpServer::~HttpServer() {
 }
 
 void HttpServer::Get(const std::string& path, const HttpHandler& handler) {
+  const httplib::Server::Handler adapted = impl_->Register(path, handler);
   for (const auto& server : impl_->servers) {
-    server->Get(impl_->config.prefix + path, Adapt(handler));
+    server->Get(impl_->config.prefix + path, adapted);
   }
 }
 
 void HttpServer::Post(const std::string& path, const HttpHandler& handler) {
+  const httplib::Server::Handler adapted = impl_->Register(path, handler);
   for (const auto& server : impl_->servers) {
-    server->Post(impl_->config.prefix + path, Adapt(handler));
+    server->Post(impl_->config.prefix + path, adapted);
   }
 }
 
 void HttpServer::Delete(const std::string& path, const HttpHandler& handler) {
+  const httplib::Server::Handler adapted = impl_->Register(path, handler);
   for (const auto& server : impl_->servers) {
-    server->Delete(impl_->config.prefix + path, Adapt(handler));
+    server->Delete(impl_->config.prefix + path, adapted);
   }
 }
+
+const std::map<std::string, HttpHandler>& HttpServer::handlers() const { return impl_->handlers; }
 
 Result<std::vector<std::string>> HttpServer::Start() {
   if (impl_->port == 0 && impl_->config.hosts.size() > 1) {

@@ -74,6 +74,10 @@ class HttpServer {
   void Post(const std::string& path, const HttpHandler& handler);
   void Delete(const std::string& path, const HttpHandler& handler);
 
+  // By path without the prefix; what they throw is caught. Of several methods the first
+  // registered.
+  const std::map<std::string, HttpHandler>& handlers() const;
+
   // Binds and listens; a Problem says in one line what is wrong. Requests get 503 until SetReady.
   Result<std::vector<std::string>> Start();  // the addresses as URLs
 

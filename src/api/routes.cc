@@ -46,6 +46,7 @@ void AddRoutes(HttpServer* server, const Services* services) {
   AddPoolRoutes(server, services);
   AddSessionRoutes(server, services);
   AddStreamRoutes(server, services);
+  AddToolRoutes(server, services);
   AddUnsupportedRoutes(server);
 }
 

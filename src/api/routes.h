@@ -17,5 +17,6 @@ void AddMetricsRoutes(HttpServer* server, const Services* services);
 void AddPoolRoutes(HttpServer* server, const Services* services);
 void AddSessionRoutes(HttpServer* server, const Services* services);
 void AddStreamRoutes(HttpServer* server, const Services* services);
+void AddToolRoutes(HttpServer* server, const Services* services);
 
 }  // namespace polykv

@@ -7,6 +7,7 @@
 
 #include "api/cors.h"
 #include "api/protocol/served_model.h"
+#include "api/protocol/server_tools.h"
 #include "api/stream_store.h"
 #include "base/clock.h"
 #include "engine/engine.h"
@@ -23,6 +24,7 @@ struct Services {
   int64_t started_unix_s = 0;
   std::string polykv_props = "{}";  // JSON object: opencoti.polykv of GET /props
   AccessRules access;
+  const ServerTools* tools = nullptr;  // null: none are offered
 };
 
 }  // namespace polykv

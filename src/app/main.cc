@@ -19,7 +19,8 @@ int Fail(const std::string& reason) {
 
 void PrintUsage(int, char**) { std::fputs(polykv::OptionsHelp().c_str(), stdout); }
 
-int Serve(const polykv::ServerParams& params, const polykv::Options& options) {
+int Serve(const polykv::ServerParams& params, const polykv::Options& options,
+          const std::optional<polykv::PredictConfig>& predict) {
   for (const std::string& warning : params.warnings) {
     std::fprintf(stderr, "polykv-server: warning: %s\n", warning.c_str());
   }
@@ -35,7 +36,7 @@ int Serve(const polykv::ServerParams& params, const polykv::Options& options) {
   llama_backend_init();
   llama_numa_init(params.params->numa);
   {
-    polykv::Server server(params, options);
+    polykv::Server server(params, options, predict);
     if (const std::optional<polykv::Problem> problem = server.Boot()) return Fail(problem->message);
     polykv::SignalPipe signals;
     polykv::FlushLog();
@@ -58,11 +59,14 @@ int main(int argc, char** argv) {
     return 1;
   }
   std::setlocale(LC_NUMERIC, "C");
-  polykv::Result<polykv::ParsedOptions> parsed =
-      polykv::ParseOptions({argv, argv + argc}, [](const char* name) { return std::getenv(name); });
+  const auto get_env = [](const char* name) -> const char* { return std::getenv(name); };
+  polykv::Result<polykv::ParsedOptions> parsed = polykv::ParseOptions({argv, argv + argc}, get_env);
   if (!parsed.ok()) return Fail(parsed.problem().message);
   polykv::Result<polykv::ServerParams> params =
       polykv::ParseServerParams(parsed.value().rest, &PrintUsage);
   if (!params.ok()) return Fail(params.problem().message);
-  return Serve(params.value(), parsed.value().options);
+  const polykv::Result<std::optional<polykv::PredictConfig>> predict =
+      polykv::ReadPredictConfig(get_env);
+  if (!predict.ok()) return Fail(predict.problem().message);
+  return Serve(params.value(), parsed.value().options, predict.value());
 }

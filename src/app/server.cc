@@ -32,10 +32,11 @@ size_t OpenFileLimit() {
   return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_max : given;
 }
 
-HttpServerConfig HttpConfig(const common_params& params) {
+HttpServerConfig HttpConfig(const common_params& params,
+                            const std::optional<PredictConfig>& predict) {
   HttpServerConfig config;
   config.hosts = params.hostnames;
-  config.port = params.port;
+  config.port = predict.has_value() ? predict->port : params.port;
   config.prefix = params.api_prefix;
   config.static_path = params.ui ? params.public_path : "";
   config.api_keys = params.api_keys;
@@ -85,11 +86,13 @@ const char* SharingName(const ModelInfo& info) {
 
 }  // namespace
 
-Server::Server(const ServerParams& params, const Options& options)
+Server::Server(const ServerParams& params, const Options& options,
+               std::optional<PredictConfig> predict)
     : params_(params),
       options_(options),
+      predict_(std::move(predict)),
       layout_(Layout(params)),
-      http_(HttpConfig(*params.params)) {}
+      http_(HttpConfig(*params.params, predict_)) {}
 
 std::optional<Problem> Server::Boot() {
   Result<EngineConfig> config = PlanSequences(layout_, options_);
@@ -97,7 +100,14 @@ std::optional<Problem> Server::Boot() {
   config_ = config.value();
   config_.boot_id = RandomBootId();
 
+  Result<std::unique_ptr<ServerTools>> tools = ServerTools::Make(*params_.params);
+  if (!tools.ok()) return tools.problem();
+  tools_ = std::move(tools.value());
+
   AddRoutes(&http_, &services_);
+  if (predict_.has_value()) {
+    if (std::optional<Problem> problem = AddPredictRoutes(&http_, *predict_)) return problem;
+  }
   Result<std::vector<std::string>> addresses = http_.Start();
   if (!addresses.ok()) return addresses.problem();
   addresses_ = std::move(addresses.value());
@@ -147,7 +157,8 @@ std::optional<Problem> Server::StartEngine() {
                .unix_ms = UnixMs,
                .started_unix_s = UnixMs() / 1000,
                .polykv_props = PropsJson(),
-               .access = Access(*params_.params)};
+               .access = Access(*params_.params),
+               .tools = tools_.get()};
   return std::nullopt;
 }
 

@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "api/http_server.h"
+#include "api/predict_routes.h"
 #include "api/protocol/served_model.h"
 #include "api/protocol/server_params.h"
+#include "api/protocol/server_tools.h"
 #include "api/services.h"
 #include "api/stream_store.h"
 #include "app/layout.h"
@@ -22,7 +24,7 @@ namespace polykv {
 
 class Server {
  public:
-  Server(const ServerParams& params, const Options& options);
+  Server(const ServerParams& params, const Options& options, std::optional<PredictConfig> predict);
 
   // Listens (answering 503), loads the model, starts the engine. A Problem is one line for a
   // person; the server is of no use then.
@@ -42,6 +44,7 @@ class Server {
 
   const ServerParams params_;
   const Options options_;
+  const std::optional<PredictConfig> predict_;
   const LayoutRequest layout_;
   EngineConfig config_;
   SteadyClock clock_;
@@ -49,6 +52,7 @@ class Server {
   std::unique_ptr<ServedModel> model_;
   std::unique_ptr<Engine> engine_;
   StreamStore streams_;
+  std::unique_ptr<ServerTools> tools_;
   Services services_;
   HttpServer http_;  // goes down first: its handlers use all of the above
   std::vector<std::string> addresses_;

@@ -25,7 +25,11 @@ struct ServedModel::State {
 // The JSON object in `body`; a 400 if there is none.
 Result<common_json> ParseBody(const std::string& body);
 
-// Runs `parse`, a client's fault by definition: what it throws becomes a 400 with its message.
+// What a client's fault is answered with: 400, but for media, which llama-server refuses with 500
+// unless the model takes them.
+Problem ClientProblem(const std::string& message);
+
+// Runs `parse`, a client's fault by definition: what it throws becomes a ClientProblem.
 template <typename T, typename Parse>
 Result<T> ClientFault(Parse&& parse) {
   try {
@@ -33,7 +37,7 @@ Result<T> ClientFault(Parse&& parse) {
   } catch (const std::bad_alloc&) {
     return Problem{.status = 500, .type = "server_error", .message = "out of memory"};
   } catch (const std::exception& error) {
-    return InvalidRequest(error.what());
+    return ClientProblem(error.what());
   }
 }
 

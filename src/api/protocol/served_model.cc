@@ -163,6 +163,15 @@ bool ServedModel::endpoint_slots() const { return state_->params.endpoint_slots;
 bool ServedModel::endpoint_metrics() const { return state_->params.endpoint_metrics; }
 bool ServedModel::endpoint_props() const { return state_->params.endpoint_props; }
 
+Problem ClientProblem(const std::string& message) {
+  for (const char* medium : {"image", "audio", "video"}) {
+    if (message.starts_with(std::string(medium) + " input is not supported")) {
+      return {.status = 500, .type = "server_error", .message = message};
+    }
+  }
+  return InvalidRequest(message);
+}
+
 Result<common_json> ParseBody(const std::string& body) {
   if (std::optional<Problem> too_deep = CheckJsonDepth(body)) return *std::move(too_deep);
   try {

@@ -134,7 +134,10 @@ std::vector<std::string> Warnings(const common_params& params) {
       "draft models have no effect: there is no speculative decoding");
   add(!params.slot_save_path.empty(), "--slot-save-path has no effect");
   add(params.sleep_idle_seconds >= 0, "--sleep-idle-seconds has no effect");
-  add(!params.server_tools.empty(), "--tools has no effect");
+  add(!params.server_tools.empty(),
+      "--tools lets every client of this server read and write files and run commands");
+  add(params.ui_mcp_proxy || !params.mcp_servers_config.empty() || !params.mcp_servers_json.empty(),
+      "MCP is not supported: its flags have no effect");
   return warnings;
 }
 
