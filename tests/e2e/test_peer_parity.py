@@ -63,6 +63,26 @@ REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
                                                "temperature": 0}),
 ]
 
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+AUDIO = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
+VIDEO = {"type": "input_video", "input_video": {"data": "AAAA"}}
+ANTHROPIC_IMAGE = {
+    "type": "image",
+    "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"},
+}
+
+# (name, path, content of a user message)
+MEDIA: list[tuple[str, str, Any]] = [
+    ("image", "/v1/chat/completions", [IMAGE]),
+    ("audio", "/v1/chat/completions", [{"type": "text", "text": "Hear:"}, AUDIO]),
+    ("video", "/v1/chat/completions", [VIDEO]),
+    ("image, template", "/apply-template", [IMAGE]),
+    ("image, count", "/v1/chat/completions/input_tokens", [IMAGE]),
+    ("image, anthropic", "/v1/messages", [ANTHROPIC_IMAGE]),
+    ("image, anthropic count", "/v1/messages/count_tokens", [ANTHROPIC_IMAGE]),
+    ("unheard", "/v1/chat/completions", [{"type": "smell"}]),
+]
+
 
 class Pair(NamedTuple):
     ours: Api
@@ -176,3 +196,19 @@ def test_a_split_of_the_context_shows_what_llama_server_shows(
         server.stop()
     assert shown[0] == shown[1]
     assert shown[0][0] < 2048
+
+
+@pytest.mark.parametrize(("path", "content"), [m[1:] for m in MEDIA], ids=[m[0] for m in MEDIA])
+def test_media_are_refused_in_the_same_words(pair: Pair, path: str, content: Any) -> None:
+    body = {"messages": [{"role": "user", "content": content}], "max_tokens": 1}
+    ours, peer = (api.send("POST", path, body) for api in pair)
+    assert (ours.status, ours.json) == (peer.status, peer.json)
+    assert_problem(ours, peer.status)
+
+
+@pytest.mark.parametrize("path", ["/tools", "/cors-proxy"])
+def test_what_is_off_is_refused_in_the_same_words(pair: Pair, path: str) -> None:
+    for method, body in (("GET", None), ("POST", {})):
+        ours, peer = (api.send(method, path, body) for api in pair)
+        assert (ours.status, ours.body) == (peer.status, peer.body)
+        assert ours.status == 403
