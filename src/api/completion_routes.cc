@@ -15,7 +15,10 @@ constexpr std::chrono::milliseconds kSlice{100};  // how soon a client that has 
 
 std::unique_ptr<GenerationSet> PostAll(CompletionJob* job, Engine* engine) {
   std::vector<std::shared_ptr<GenerationChannel>> channels;
-  for (const auto& request : job->requests) channels.push_back(request->channel);
+  for (const auto& request : job->requests) {
+    channels.push_back(request->channel);
+    for (const auto& choice : request->choices) channels.push_back(choice->channel);
+  }
   auto set = std::make_unique<GenerationSet>(std::move(channels));
   for (auto& request : job->requests) {
     engine->Post(SubmitGeneration{.request = std::move(request)});
@@ -48,7 +51,7 @@ void Record(std::shared_ptr<StreamRecording> recording, HttpResponse* response) 
 
 HttpResponse RespondWhole(CompletionJob job, std::unique_ptr<GenerationSet> set,
                           const HttpRequest& request) {
-  std::vector<Finished> results(job.requests.size());
+  std::vector<Finished> results(set->size());
   while (!set->all_finished()) {
     if (request.should_stop()) return ClientIsGone();
     auto event = set->Next(kSlice);

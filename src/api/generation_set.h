@@ -25,6 +25,7 @@ class GenerationSet {
   // REQUIRES: !all_finished().
   std::optional<std::pair<size_t, GenerationEvent>> Next(std::chrono::milliseconds timeout);
 
+  size_t size() const { return channels_.size(); }
   bool all_finished() const { return n_open_ == 0; }
 
  private:

@@ -36,13 +36,15 @@ class EngineTest : public ::testing::Test {
  protected:
   struct Handle {
     std::shared_ptr<GenerationChannel> channel;
-    Answer answer;
+    Answer answer = {};
+    std::vector<Handle> choices = {};  // the others, of a request for several
   };
   struct Request {
     std::string prompt;
     int32_t n_predict = 16;
     AttachSpec attach = {};
     bool stream = true;
+    int n_choices = 1;
   };
 
   static EngineConfig DefaultConfig() {
@@ -70,14 +72,22 @@ class EngineTest : public ::testing::Test {
     return backend_->Tokenize(text, false, false);
   }
 
-  Handle Submit(const Request& request) {
+  std::unique_ptr<GenerationRequest> Make(const Request& request) const {
     auto generation = std::make_unique<GenerationRequest>();
-    generation->prompt = Tokens(request.prompt);
     generation->sampler = backend_->MakeSampler();
     generation->n_predict = request.n_predict;
-    generation->attach = request.attach;
     generation->stream = request.stream;
-    Handle handle{generation->channel, {}};
+    return generation;
+  }
+  Handle Submit(const Request& request) {
+    auto generation = Make(request);
+    generation->prompt = Tokens(request.prompt);
+    generation->attach = request.attach;
+    Handle handle{generation->channel};
+    for (int i = 1; i < request.n_choices; ++i) {
+      generation->choices.push_back(Make(request));
+      handle.choices.push_back({generation->choices.back()->channel});
+    }
     engine_->Post(SubmitGeneration{std::move(generation)});
     return handle;
   }
@@ -125,6 +135,10 @@ class EngineTest : public ::testing::Test {
     Collect(*handle.channel, handle.answer);
     EXPECT_TRUE(handle.answer.done());
     return handle.answer;
+  }
+  static void Cancel(Handle& handle) {
+    handle.channel->Cancel();
+    for (Handle& choice : handle.choices) choice.channel->Cancel();
   }
   Answer& Look(Handle& handle) {
     Collect(*handle.channel, handle.answer);

@@ -41,7 +41,10 @@ class RandomEngineTest : public EngineTest {
     if (Pick(2) == 0) attach.session_id = "session" + std::to_string(Pick(7));
     attach.session_end = Pick(8) == 0;
     open.prompt = Prefix(Pick(4) == 0 ? Pick(5) : i) + "own " + std::to_string(Pick(1000));
-    open.handle = Submit({.prompt = open.prompt, .n_predict = open.n_predict, .attach = attach});
+    open.handle = Submit({.prompt = open.prompt,
+                          .n_predict = open.n_predict,
+                          .attach = attach,
+                          .n_choices = Pick(3) == 0 ? 1 + Pick(4) : 1});
     open_.push_back(std::move(open));
   }
 
@@ -69,7 +72,7 @@ class RandomEngineTest : public EngineTest {
       case 5:
         if (!open_.empty() && Pick(2) == 0) {
           const size_t index = static_cast<size_t>(Pick(static_cast<int>(open_.size())));
-          open_[index].handle.channel->Cancel();
+          Cancel(open_[index].handle);
           open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(index));
         }
         return;
@@ -89,23 +92,30 @@ class RandomEngineTest : public EngineTest {
     }
   }
 
+  void CheckAnswer(const Open& open, const Answer& answer) {
+    if (answer.finished.has_value()) {
+      ++n_finished_;
+      n_shared_ += answer.finished->report.pool_id != kNoPool ? 1 : 0;
+      const std::string alone = Alone(open.prompt, open.n_predict);
+      ASSERT_EQ(answer.text, alone.substr(0, answer.text.size()));
+      ASSERT_TRUE(answer.finished->truncated || answer.text.size() == alone.size());
+    } else {
+      ASSERT_TRUE(answer.problem->status == 503 || answer.problem->status == 410)
+          << answer.problem->message;
+    }
+  }
+
   void CheckAnswers() {
     for (auto it = open_.begin(); it != open_.end();) {
-      Answer& answer = Look(it->handle);
-      if (!answer.done()) {
+      bool done = Look(it->handle).done();
+      for (Handle& choice : it->handle.choices) done &= Look(choice).done();
+      if (!done) {
         ++it;
         continue;
       }
-      if (answer.finished.has_value()) {
-        ++n_finished_;
-        n_shared_ += answer.finished->report.pool_id != kNoPool ? 1 : 0;
-        const std::string alone = Alone(it->prompt, it->n_predict);
-        ASSERT_EQ(answer.text, alone.substr(0, answer.text.size()));
-        ASSERT_TRUE(answer.finished->truncated || answer.text.size() == alone.size());
-      } else {
-        ASSERT_TRUE(answer.problem->status == 503 || answer.problem->status == 410)
-            << answer.problem->message;
-      }
+      CheckAnswer(*it, it->handle.answer);
+      for (Handle& choice : it->handle.choices) CheckAnswer(*it, choice.answer);
+      n_choices_ += static_cast<int>(it->handle.choices.size());
       it = open_.erase(it);
     }
   }
@@ -115,6 +125,7 @@ class RandomEngineTest : public EngineTest {
   std::vector<PoolChannel> pools_;
   int n_finished_ = 0;
   int n_shared_ = 0;
+  int n_choices_ = 0;  // besides each request's first
 };
 
 TEST_F(RandomEngineTest, ThousandsOfOperationsLeaveNothingBehind) {
@@ -154,6 +165,7 @@ TEST_F(RandomEngineTest, ThousandsOfOperationsLeaveNothingBehind) {
   }
   EXPECT_GT(n_finished_, 300);
   EXPECT_GT(n_shared_, 100);
+  EXPECT_GT(n_choices_, 100);
 }
 
 }  // namespace

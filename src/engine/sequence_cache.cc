@@ -13,6 +13,27 @@ void SequenceCache::Share(Sequence& sequence, const std::shared_ptr<PoolNode>& p
   sequence.tokens.assign(pool->prefix.tokens.begin(), pool->prefix.tokens.begin() + length);
 }
 
+void SequenceCache::Clone(Sequence& from, Sequence& to) {
+  Clear(to);
+  backend_->CloneSequence(from.id, to.id);
+  to.tokens = from.tokens;
+  if (!backend_->info().unified) {
+    private_cells_ += to.n_private();
+    return;
+  }
+  if (from.n_private() > 0) {
+    private_cells_ -= from.n_private();
+    from.lease = pools_->Seal(std::move(from.lease), from.tokens);
+  }
+  to.lease = from.lease.Another();
+}
+
+void SequenceCache::TakeBack(Sequence& sequence) {
+  private_cells_ -= sequence.n_private();
+  sequence.lease = pools_->Unseal(std::move(sequence.lease));
+  private_cells_ += sequence.n_private();
+}
+
 bool SequenceCache::CanTrim(const Sequence& sequence, Pos length) const {
   const int32_t window = backend_->info().n_swa;
   return window == 0 || backend_->MinPos(sequence.id) <= std::max(0, length - window);

@@ -25,6 +25,16 @@ class SequenceCache {
   // REQUIRES: the sequence has an id and is empty; the pool is resident; 0 < length <= its length.
   void Share(Sequence& sequence, const std::shared_ptr<PoolNode>& pool, Pos length);
 
+  // `to` gives up what it holds and holds what `from` holds: the same cells, or a copy of them in a
+  // split cache.
+  void Clone(Sequence& from, Sequence& to);
+  // Cells that nobody else holds any more become the sequence's own again.
+  void TakeBack(Sequence& sequence);
+  // Cells that would be free if the sequence were cleared.
+  static int32_t SoleCells(const Sequence& sequence) {
+    return sequence.n_private() + PoolTree::SoleCells(sequence.lease);
+  }
+
   // Keeps the first `length` tokens. Returns what is left: `length`, or 0 where the memory cannot
   // go back to that point (recurrent state, a window that has moved on).
   Pos Trim(Sequence& sequence, Pos length);

@@ -1,6 +1,7 @@
 #include "kv/fake_backend.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -58,6 +59,10 @@ void FakeBackend::ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) {
     cell.seqs.set(static_cast<size_t>(dst));
     content_[static_cast<size_t>(dst)] += CellContent(cell.pos, cell.token);
   }
+}
+
+void FakeBackend::CloneSequence(SeqId src, SeqId dst) {
+  ShareRange(src, dst, 0, std::numeric_limits<Pos>::max());
 }
 
 bool FakeBackend::RemoveRange(SeqId seq, Pos p0, Pos p1) {

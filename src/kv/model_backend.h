@@ -77,6 +77,11 @@ class ModelBackend {
   // REQUIRES: info().sharing allows it, dst holds no cell in [p0, p1), both ids < n_seq_max.
   virtual void ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) = 0;
 
+  // `dst` holds what `src` holds: the same cells in a unified cache, a copy of all of them in a
+  // split one. Every memory can, a recurrent one too.
+  // REQUIRES: dst holds nothing, both ids < n_seq_max.
+  virtual void CloneSequence(SeqId src, SeqId dst) = 0;
+
   // Removes `seq` from its cells in [p0, p1) (p1 = kToEnd: all from p0); cells that nobody holds
   // are free then. False if this memory cannot remove a part of a sequence; nothing changed then.
   // Removing a whole sequence never fails.

@@ -70,6 +70,12 @@ void LlamaBackend::ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) {
   llama_memory_seq_cp(memory_, src, dst, p0, p1);
 }
 
+void LlamaBackend::CloneSequence(SeqId src, SeqId dst) {
+  POLYKV_CHECK(src >= 0 && src < info_.n_seq_max);
+  POLYKV_CHECK(dst >= 0 && dst < info_.n_seq_max && src != dst);
+  llama_memory_seq_cp(memory_, src, dst, -1, -1);
+}
+
 bool LlamaBackend::RemoveRange(SeqId seq, Pos p0, Pos p1) {
   POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
   POLYKV_CHECK(p0 >= 0 && (p1 == kToEnd || p1 >= p0));

@@ -58,6 +58,7 @@ class LlamaBackend final : public ModelBackend {
 
   const ModelInfo& info() const override { return info_; }
   void ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) override;
+  void CloneSequence(SeqId src, SeqId dst) override;
   bool RemoveRange(SeqId seq, Pos p0, Pos p1) override;
   void ShiftPositions(SeqId seq, Pos p0, Pos p1, Pos delta) override;
   Pos MinPos(SeqId seq) const override;

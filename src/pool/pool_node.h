@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "pool/pool_lease.h"
 
 namespace polykv {
 
@@ -31,6 +32,7 @@ struct PoolNode {
   SeqId seq = kNoSeq;         // kNoSeq: evicted or released
   Pos n_materialized = 0;     // cells [shared_len, n_materialized) are computed
   std::multiset<Pos> leases;  // per attached sequence: it shares [0, p)
+  PoolLease parent_lease;  // on [0, shared_len) of the parent, never longer than what is held here
   Residency residency = Residency::kMaterializing;
   bool released = false;  // no longer in the tree; lives on while it has leases
 

@@ -43,6 +43,8 @@ void PoolLease::Shrink(Pos length) {
   length_ = length;
 }
 
+PoolLease PoolLease::Another() const { return {tree_, node_, length_}; }
+
 std::shared_ptr<PoolNode> PoolTree::CreateRoot(std::vector<Token> tokens, SeqId seq, TimeUs now) {
   auto node = std::make_shared<PoolNode>();
   node->id = next_id_++;
@@ -90,6 +92,30 @@ PoolLease PoolTree::Attach(const std::shared_ptr<PoolNode>& node, Pos length) {
   return PoolLease(this, node, length);
 }
 
+PoolLease PoolTree::Seal(PoolLease lease, std::vector<Token> tokens) {
+  auto node = std::make_shared<PoolNode>();
+  node->prefix.tokens = std::move(tokens);
+  node->parent = lease.node_;
+  node->branch_pos = node->shared_len = lease.length();
+  node->parent_lease = std::move(lease);
+  node->residency = Residency::kEvicted;
+  node->released = true;
+  released_.push_back(node);
+  return {this, node, node->length()};
+}
+
+PoolLease PoolTree::Unseal(PoolLease lease) {
+  if (SoleCells(lease) == 0) return lease;
+  PoolLease below = std::move(lease.node_->parent_lease);
+  lease.Reset();
+  return below;
+}
+
+int32_t PoolTree::SoleCells(const PoolLease& lease) {
+  const PoolNode* node = lease.node();
+  return node != nullptr && node->released && node->leases.size() == 1 ? node->OwnedCells() : 0;
+}
+
 void PoolTree::AddLease(PoolNode& node, Pos length) {
   cells_ -= node.OwnedCells();
   node.leases.insert(length);
@@ -102,6 +128,10 @@ void PoolTree::RemoveLease(const std::shared_ptr<PoolNode>& node, Pos length) {
   cells_ -= node->OwnedCells();
   node->leases.erase(it);
   cells_ += node->OwnedCells();
+  if (node->seq == kNoSeq) {
+    const Pos held = node->leases.empty() ? 0 : *node->leases.rbegin();
+    node->parent_lease.Shrink(std::min(held, node->parent_lease.length()));
+  }
   if (node->released && node->leases.empty()) std::erase(released_, node);
 }
 

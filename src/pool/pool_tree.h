@@ -12,30 +12,6 @@
 
 namespace polykv {
 
-class PoolTree;
-
-// A sequence's hold on the cells [0, length) of a pool. Releases it when destroyed.
-class PoolLease {
- public:
-  PoolLease() = default;
-  PoolLease(PoolLease&& other) noexcept;
-  PoolLease& operator=(PoolLease&& other) noexcept;
-  ~PoolLease() { Reset(); }
-
-  const PoolNode* node() const { return node_.get(); }
-  Pos length() const { return length_; }  // 0: holds nothing
-  void Shrink(Pos length);                // REQUIRES: 0 <= length <= length()
-  void Reset();
-
- private:
-  friend class PoolTree;
-  PoolLease(PoolTree* tree, std::shared_ptr<PoolNode> node, Pos length);
-
-  PoolTree* tree_ = nullptr;
-  std::shared_ptr<PoolNode> node_;
-  Pos length_ = 0;
-};
-
 // Engine thread only. Outlives every lease.
 class PoolTree {
  public:
@@ -55,6 +31,17 @@ class PoolTree {
 
   // REQUIRES: resident, 0 < length <= node's length.
   PoolLease Attach(const std::shared_ptr<PoolNode>& node, Pos length);
+
+  // The cells of a sequence that holds `tokens`, the first of them by `lease`, become a node of
+  // their own, so that others can hold them too. It is in no index and lives as long as its leases.
+  // Returns the sequence's lease on all of it.
+  PoolLease Seal(PoolLease lease, std::vector<Token> tokens);
+  // The other way: a sequence that is the last to hold what was sealed or released owns the cells
+  // again. Returns its lease on what lies below (empty: nothing does), or `lease` itself where
+  // others hold the cells as well.
+  PoolLease Unseal(PoolLease lease);
+  // Cells that would be free if the lease ended: those that nobody else holds.
+  static int32_t SoleCells(const PoolLease& lease);
 
   void AddMaterialized(PoolNode& node, Pos n_tokens);  // cells are there; resident at full length
   // The pool's sequence has let go of its cells; returns the sequence id, kNoSeq if it had none.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "meter/rate_window.h"
 #include "session/request.h"
@@ -11,7 +12,14 @@ namespace polykv {
 
 // One request on its way through the engine. Engine thread only.
 struct Generation {
-  enum class Phase { kWaiting, kPrefill, kDecode, kEnded };
+  enum class Phase {
+    kWaiting,
+    kPrefill,
+    kFollow,  // holds a slot and waits for the prompt of `lead`
+    kDecode,
+    kEnded
+  };
+  static constexpr int64_t kNoLead = -1;
 
   Generation(int64_t task, std::unique_ptr<GenerationRequest> from, TimeUs now,
              int32_t n_predict_cap)
@@ -33,7 +41,10 @@ struct Generation {
   int32_t n_ctx = 0;                 // tokens that its context may hold
   bool announced = false;            // Started has gone out
   bool shifted = false;              // its context was full and lost tokens
-  Token last_token = 0;              // sampled, its cell not yet computed; valid in kDecode
+  int64_t lead = kNoLead;            // task whose prompt it takes over
+  int32_t n_choices = 1;             // that its request asked for, itself included
+  std::vector<std::unique_ptr<Generation>> choices;  // the others; until they start
+  Token last_token = 0;  // sampled, its cell not yet computed; valid in kDecode
   TextAssembler text;
   Timings timings;
   AttachReport report;

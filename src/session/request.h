@@ -112,6 +112,10 @@ struct GenerationRequest {
   std::string params_json;  // llama-server's `params` object for /slots; opaque here
   std::string request_id;   // X-Request-Id, for the log
   std::shared_ptr<GenerationChannel> channel = std::make_shared<GenerationChannel>();
+  // More generations from the same prompt ("n" > 1), each with its own sampler and channel. They
+  // start together with this one and take over its cells when the prompt is computed.
+  // Their prompt and attach are empty, and they have no choices of their own.
+  std::vector<std::unique_ptr<GenerationRequest>> choices;
 };
 
 }  // namespace polykv

@@ -158,6 +158,17 @@ TEST_P(BackendConformanceTest, SharedCellsLiveAsLongAsAnySequenceHoldsThem) {
   EXPECT_EQ(subject_->CellsUsed(), 0);
 }
 
+TEST_P(BackendConformanceTest, ACloneHoldsTheSameCellsAndGoesOnAlike) {
+  const std::vector<Token> prompt = Text(40);
+  const std::vector<Token> expected = PlainContinuation(0, prompt, 6);
+  ASSERT_EQ(Prefill(0, prompt), DecodeStatus::kOk);
+  backend_.CloneSequence(0, 1);
+  EXPECT_EQ(subject_->CellsUsed(), 40);
+  EXPECT_EQ(subject_->Positions(1), Range(0, 40));
+  EXPECT_EQ(Continue(1, 40, 40, 6), expected);
+  EXPECT_EQ(subject_->Positions(0), Range(0, 40));
+}
+
 TEST_P(BackendConformanceTest, ATrimmedSequenceGoesOnFromWhatItKept) {
   const std::vector<Token> kept = Text(30);
   const std::vector<Token> suffix = Text(6, 3);

@@ -129,9 +129,17 @@ class JobBuilder {
   }
 
   std::optional<Problem> AddPrompt(const llama_tokens& prompt) {
-    for (int32_t choice = 0; choice < params_.n_cmpl; ++choice) {
-      if (std::optional<Problem> problem = Add(prompt, choice)) return problem;
+    Result<std::unique_ptr<GenerationRequest>> request = Make(prompt, 0);
+    if (!request.ok()) return request.problem();
+    request.value()->prompt = prompt;
+    request.value()->id_slot = id_slot_;
+    request.value()->attach = attach_.spec;
+    for (int32_t choice = 1; choice < params_.n_cmpl; ++choice) {
+      Result<std::unique_ptr<GenerationRequest>> other = Make(prompt, choice);
+      if (!other.ok()) return other.problem();
+      request.value()->choices.push_back(std::move(other.value()));
     }
+    job_.requests.push_back(std::move(request.value()));
     return std::nullopt;
   }
 
@@ -144,7 +152,7 @@ class JobBuilder {
   }
 
  private:
-  std::optional<Problem> Add(const llama_tokens& prompt, int32_t choice) {
+  Result<std::unique_ptr<GenerationRequest>> Make(const llama_tokens& prompt, int32_t choice) {
     task_params params = params_;
     if (params.sampling.seed != LLAMA_DEFAULT_SEED) {
       params.sampling.seed += static_cast<uint32_t>(choice);
@@ -156,20 +164,17 @@ class JobBuilder {
       return InvalidRequest(std::string("Failed to initialize samplers: ") + error.what());
     }
     if (request->sampler == nullptr) return InvalidRequest("Failed to initialize samplers");
-    Fill(params, prompt, choice, request.get());
-    job_.requests.push_back(std::move(request));
+    Fill(params, request.get());
 
     const bool shows_prompt = params.res_type == TASK_RESPONSE_TYPE_NONE || params.verbose;
     std::string text = shows_prompt ? common_detokenize(model_.vocab, prompt, true) : "";
     plan_.generations.push_back({.params = std::move(params),
                                  .n_prompt_tokens = static_cast<int32_t>(prompt.size()),
                                  .prompt_text = std::move(text)});
-    return std::nullopt;
+    return request;
   }
 
-  void Fill(const task_params& params, const llama_tokens& prompt, int32_t choice,
-            GenerationRequest* request) const {
-    request->prompt = prompt;
+  void Fill(const task_params& params, GenerationRequest* request) const {
     request->n_predict = params.n_predict != -1 ? params.n_predict : model_.params.n_predict;
     request->stop_words = params.antiprompt;
     request->n_keep = KeptByShift(params, prompt);
@@ -183,12 +188,6 @@ class JobBuilder {
     request->special = model_.params.special;
     request->preserved_tokens = {params.sampling.preserved_tokens.begin(),
                                  params.sampling.preserved_tokens.end()};
-    request->id_slot = choice == 0 ? id_slot_ : -1;
-    request->attach = attach_.spec;
-    if (choice > 0) {  // the session goes on from the first choice
-      request->attach.session_id.clear();
-      request->attach.session_end = false;
-    }
     request->params_json = safe_json_to_str(params.to_json(/*only_metrics=*/true));
     request->request_id = request_id_;
   }

@@ -16,7 +16,7 @@ enum class Outcome {
   kStarted,
   kAnswered,  // by an error
   kLater,     // waits for its pool, session or slot; others may pass
-  kNoRoom,    // waits for cells; nobody passes, or a long prompt would wait for ever
+  kNoRoom,    // waits for cells or several slots; nobody passes, or it might wait for ever
 };
 
 Problem PoolNotFound(const std::string& pool) {
@@ -55,6 +55,11 @@ std::optional<Problem> Refusal(const EngineState& state, const Generation& gener
                    .message = std::to_string(state.waiting.size()) +
                               " requests are waiting already (--polykv-max-waiting)",
                    .retry_after_s = 2};
+  }
+  if (generation.n_choices > state.config.n_parallel) {
+    return InvalidRequest(std::to_string(generation.n_choices) +
+                          " choices need as many slots, and there are " +
+                          std::to_string(state.config.n_parallel) + " (--parallel)");
   }
   return std::nullopt;
 }
@@ -150,7 +155,8 @@ std::optional<Want> ResolvePool(EngineState& state, const Generation& generation
 Outcome CheckRoom(EngineState& state, Generation& generation, const Sequence& sequence,
                   const Want& want) {
   const int32_t n_uncached = generation.n_prompt() - want.match.n_reused();
-  const int32_t needed = n_uncached + FirstStretch(state.config, generation);
+  int32_t needed = n_uncached + FirstStretch(state.config, generation);
+  for (const auto& choice : generation.choices) needed += FirstStretch(state.config, *choice);
   const int32_t kept = std::max(0, want.match.n_own - sequence.lease.length());
   const int32_t given_up = sequence.n_private() - std::min(kept, sequence.n_private());
   const auto available = [&] {
@@ -208,24 +214,11 @@ void CountAttach(EngineState& state, const Generation& generation, PoolNode* poo
 
 // Takes over the cached prefix; returns its length.
 int32_t TakePrefix(EngineState& state, Sequence& sequence, const Want& want) {
+  state.cache.TakeBack(sequence);
   if (want.match.n_pool == 0) return state.cache.Trim(sequence, want.match.n_own);
   state.cache.Clear(sequence);
   state.cache.Share(sequence, want.pool, want.match.n_pool);
   return want.match.n_pool;
-}
-
-void Announce(EngineState& state, Generation& generation) {
-  const GenerationRequest& request = *generation.request;
-  if (!generation.announced) {
-    state.events.emplace_back(request.channel,
-                              Started{generation.slot_id, generation.timings, generation.report});
-  }
-  generation.announced = true;
-  if (request.stream && request.return_progress) {
-    state.events.emplace_back(request.channel,
-                              Progress{generation.n_prompt(), generation.timings.n_prompt_cached,
-                                       generation.timings.n_prompt_cached, 0});
-  }
 }
 
 void Start(EngineState& state, Generation& generation, Slot& slot, Sequence& sequence,
@@ -262,6 +255,29 @@ void Start(EngineState& state, Generation& generation, Slot& slot, Sequence& seq
   state.changed = true;
 }
 
+// The choices of a request that has just started get the first free slots.
+void StartChoices(EngineState& state, Generation& lead) {
+  for (std::unique_ptr<Generation>& choice : lead.choices) {
+    Slot& slot = *std::find_if(state.slots.begin(), state.slots.end(),
+                               [](const Slot& other) { return other.running == nullptr; });
+    state.cache.Clear(slot.own);
+    slot.running = choice.get();
+    choice->slot_id = slot.id;
+    choice->sequence = &slot.own;
+    choice->phase = Generation::Phase::kFollow;
+    choice->n_ctx = lead.n_ctx;
+    choice->request->sampler->AcceptPrompt(lead.request->prompt);
+    state.running.push_back(std::move(choice));
+  }
+  lead.choices.clear();
+}
+
+bool EnoughSlots(const EngineState& state, const Generation& generation) {
+  const auto n_free = std::count_if(state.slots.begin(), state.slots.end(),
+                                    [](const Slot& slot) { return slot.running == nullptr; });
+  return static_cast<size_t>(n_free) > generation.choices.size();
+}
+
 Outcome TryStart(EngineState& state, Generation& generation) {
   const GenerationRequest& request = *generation.request;
   if (generation.session != nullptr && generation.session->running) return Outcome::kLater;
@@ -271,6 +287,7 @@ Outcome TryStart(EngineState& state, Generation& generation) {
     Fail(state, generation, PoolNotFound(request.attach.pool));
     return Outcome::kAnswered;
   }
+  if (!EnoughSlots(state, generation)) return Outcome::kNoRoom;
   Slot* const slot = ChooseSlot(state, generation);
   if (slot == nullptr) return Outcome::kLater;
   Session* const session = generation.session.get();
@@ -291,19 +308,45 @@ Outcome TryStart(EngineState& state, Generation& generation) {
     return Outcome::kAnswered;
   }
   const Outcome room = CheckRoom(state, generation, sequence, *want);
-  if (room == Outcome::kStarted) Start(state, generation, *slot, sequence, *want);
+  if (room != Outcome::kStarted) return room;
+  Start(state, generation, *slot, sequence, *want);
+  StartChoices(state, generation);
   return room;
 }
 
 }  // namespace
 
+void Announce(EngineState& state, Generation& generation) {
+  const GenerationRequest& request = *generation.request;
+  if (!generation.announced) {
+    state.events.emplace_back(request.channel,
+                              Started{generation.slot_id, generation.timings, generation.report});
+  }
+  generation.announced = true;
+  if (request.stream && request.return_progress) {
+    state.events.emplace_back(request.channel,
+                              Progress{generation.n_prompt(), generation.timings.n_prompt_cached,
+                                       generation.timings.n_prompt_cached, 0});
+  }
+}
+
 void Enqueue(EngineState& state, std::unique_ptr<GenerationRequest> request) {
   auto generation = std::make_unique<Generation>(state.next_task_id++, std::move(request),
                                                  state.now(), state.config.n_predict);
+  for (auto& choice : generation->request->choices) {
+    generation->choices.push_back(std::make_unique<Generation>(
+        state.next_task_id++, std::move(choice), state.now(), state.config.n_predict));
+    generation->choices.back()->lead = generation->task_id;
+    ++generation->n_choices;
+  }
+  generation->request->choices.clear();
   const AttachSpec& attach = generation->request->attach;
   const bool with_session = attach.any() && state.config.max_sessions > 0;
   generation->n_ctx = with_session ? state.config.n_ctx_session : state.config.n_ctx_plain;
   if (auto problem = Refusal(state, *generation)) {
+    for (const auto& choice : generation->choices) {
+      state.events.emplace_back(choice->request->channel, *problem);
+    }
     state.events.emplace_back(generation->request->channel, std::move(*problem));
     return;
   }

@@ -13,4 +13,7 @@ void Enqueue(EngineState& state, std::unique_ptr<GenerationRequest> request);
 // for cells does not.
 void StartWaiting(EngineState& state);
 
+// Tells the client that its request holds a slot, once.
+void Announce(EngineState& state, Generation& generation);
+
 }  // namespace polykv

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "engine/planner.h"
+#include "engine/steps/admit.h"
 #include "engine/steps/materialize.h"
 #include "engine/steps/pressure.h"
 #include "engine/steps/retire.h"
@@ -27,6 +28,13 @@ struct BatchEntry {
 };
 
 using Entries = std::vector<BatchEntry>;
+
+// A stream and the batch index whose logits give its next token.
+struct Output {
+  Generation* generation;
+  int32_t index;
+};
+using Outputs = std::vector<Output>;
 
 PrefillLimits Limits(const EngineState& state, int32_t n_decoding) {
   const ModelInfo& info = state.backend->info();
@@ -54,6 +62,9 @@ Entries PlanStep(EngineState& state) {
     const PoolNode& node = *pool.node;
     jobs.push_back({node.length() - node.n_materialized, node.n_materialized, pool.since});
   }
+  std::sort(entries.begin(), entries.end(), [](const BatchEntry& a, const BatchEntry& b) {
+    return a.generation->slot_id < b.generation->slot_id;  // llama-server's order
+  });
   const auto n_decoding = static_cast<int32_t>(entries.size());
   for (const PrefillShare& share : PlanPrefill(jobs, Limits(state, n_decoding))) {
     entries.push_back(prefills[share.job]);
@@ -146,6 +157,32 @@ void Sample(EngineState& state, Generation& generation, int32_t output, TimeUs n
   }
 }
 
+// The choices that waited for the lead's prompt go on from it, with the same logits first.
+void StartFollowers(EngineState& state, Generation& lead, int32_t output, Outputs& outputs) {
+  for (const auto& follower : state.running) {
+    if (follower->lead != lead.task_id || follower->phase != Phase::kFollow) continue;
+    state.cache.Clone(*lead.sequence, *follower->sequence);
+    follower->timings = lead.timings;
+    follower->report = lead.report;
+    Announce(state, *follower);
+    outputs.push_back({follower.get(), output});
+  }
+}
+
+// The streams whose next token is sampled from the step's logits.
+Outputs CollectOutputs(EngineState& state, std::span<const BatchEntry> entries) {
+  Outputs outputs;
+  for (const BatchEntry& entry : entries) {
+    if (entry.output < 0) continue;
+    Generation& generation = *entry.generation;
+    outputs.push_back({&generation, entry.output});
+    if (generation.phase == Phase::kPrefill && generation.n_choices > 1) {
+      StartFollowers(state, generation, entry.output, outputs);
+    }
+  }
+  return outputs;
+}
+
 // The model has computed the entries: cells first, then samples, so that one stream's end does not
 // disturb another's cells.
 void Commit(EngineState& state, std::span<BatchEntry> entries, TimeUs began) {
@@ -183,8 +220,8 @@ void Commit(EngineState& state, std::span<BatchEntry> entries, TimeUs began) {
     const double us = static_cast<double>(now - began) / CountTokens(entries);
     state.prefill_us_per_token += kAlpha * (us - state.prefill_us_per_token);
   }
-  for (const BatchEntry& entry : entries) {
-    if (entry.output >= 0) Sample(state, *entry.generation, entry.output, now);
+  for (const Output& output : CollectOutputs(state, entries)) {
+    Sample(state, *output.generation, output.index, now);
   }
 }
 

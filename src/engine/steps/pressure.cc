@@ -40,19 +40,30 @@ IdleSequence LeastRecentlyUsed(EngineState& state, const Sequence* keep) {
   return oldest;
 }
 
-// Back to the head of the queue: it has no text yet, so nobody sees more than a wait.
-void PutBack(EngineState& state, size_t index) {
-  std::unique_ptr<Generation> generation = std::move(state.running[index]);
-  state.running.erase(state.running.begin() + static_cast<std::ptrdiff_t>(index));
-  state.cache.Clear(*generation->sequence);
-  state.slots[static_cast<size_t>(generation->slot_id)].running = nullptr;
+void LeaveSlot(EngineState& state, Generation& generation) {
+  state.cache.Clear(*generation.sequence);
+  state.slots[static_cast<size_t>(generation.slot_id)].running = nullptr;
+  generation.slot_id = -1;
+  generation.sequence = nullptr;
+  generation.phase = Generation::Phase::kWaiting;
+}
+
+// The newest goes back to the head of the queue, with its choices: they have no text yet, so nobody
+// sees more than a wait.
+void PutBackNewest(EngineState& state) {
+  std::unique_ptr<Generation> generation = std::move(state.running.back());
+  state.running.pop_back();
+  LeaveSlot(state, *generation);
+  for (std::unique_ptr<Generation>& other : state.running) {
+    if (other->lead != generation->task_id) continue;
+    LeaveSlot(state, *other);
+    generation->choices.push_back(std::move(other));
+  }
+  std::erase(state.running, nullptr);
   if (generation->session != nullptr) {
     generation->session->running = false;
     ++generation->session->n_waiting;
   }
-  generation->slot_id = -1;
-  generation->sequence = nullptr;
-  generation->phase = Generation::Phase::kWaiting;
   state.waiting.push_front(std::move(generation));
   state.changed = true;
 }
@@ -64,6 +75,12 @@ Problem OutOfCells() {
           .retry_after_s = 5};
 }
 
+bool RunsBesideOthers(const EngineState& state, const Generation& generation) {
+  return std::any_of(state.running.begin(), state.running.end(), [&](const auto& other) {
+    return other.get() != &generation && other->lead != generation.task_id;
+  });
+}
+
 // One request or materialization gives way. False if nothing is left to give.
 bool SacrificeOnce(EngineState& state) {
   if (!state.running.empty()) {
@@ -71,8 +88,8 @@ bool SacrificeOnce(EngineState& state) {
     if (newest.phase == Generation::Phase::kDecode) {
       Finish(state, newest, /*truncated=*/true, "kv_exhausted");
       SweepEnded(state);
-    } else if (state.running.size() > 1 || !state.materializing.empty()) {
-      PutBack(state, state.running.size() - 1);
+    } else if (RunsBesideOthers(state, newest) || !state.materializing.empty()) {
+      PutBackNewest(state);
     } else {
       Fail(state, newest, OutOfCells());
       SweepEnded(state);
@@ -90,11 +107,12 @@ int32_t ReclaimableCells(const EngineState& state, const Sequence* keep_sequence
                          const PoolNode* keep_pool) {
   int32_t cells = state.pools.EvictableCells(keep_pool);
   for (const Slot& slot : state.slots) {
-    if (Idle(slot) && &slot.own != keep_sequence) cells += slot.own.n_private();
+    if (Idle(slot) && &slot.own != keep_sequence) cells += SequenceCache::SoleCells(slot.own);
   }
   for (const auto& [id, session] : state.sessions) {
-    if (Idle(*session) && &session->sequence != keep_sequence)
-      cells += session->sequence.n_private();
+    if (Idle(*session) && &session->sequence != keep_sequence) {
+      cells += SequenceCache::SoleCells(session->sequence);
+    }
   }
   return cells;
 }
@@ -102,8 +120,9 @@ int32_t ReclaimableCells(const EngineState& state, const Sequence* keep_sequence
 int32_t ReservedCells(const EngineState& state) {
   int32_t cells = 0;
   for (const auto& generation : state.running) {
-    if (generation->phase == Generation::Phase::kPrefill) {
-      cells += generation->n_prompt_left() + FirstStretch(state.config, *generation);
+    if (generation->phase == Generation::Phase::kPrefill) cells += generation->n_prompt_left();
+    if (generation->phase != Generation::Phase::kDecode) {
+      cells += FirstStretch(state.config, *generation);
     }
   }
   for (const Materialization& job : state.materializing) {

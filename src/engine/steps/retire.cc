@@ -26,13 +26,18 @@ void ForgetSession(EngineState& state, Session& session) {
 }
 
 enum class Keep {
-  kAll,      // the next request may go on from there
+  kAll,  // the next request may go on from there
+  kPrompt,
   kEarlier,  // what a known session held before this request; nothing of a plain one
   kNothing,
 };
 
 void GiveUpCells(EngineState& state, Generation& generation, Keep keep) {
   Sequence& sequence = *generation.sequence;
+  if (keep == Keep::kPrompt) {
+    state.cache.Trim(sequence, std::min(generation.n_prompt(), sequence.n_tokens()));
+    return;
+  }
   const bool known = generation.session != nullptr && !generation.session->one_request;
   const bool earlier = keep == Keep::kEarlier && known;
   state.cache.Trim(sequence,
@@ -67,6 +72,26 @@ void Leave(EngineState& state, Generation& generation, Keep keep) {
   }
 }
 
+// What the next request on this sequence may find. A choice besides the first leaves nothing; a
+// session that was asked for several choices went none of their ways.
+Keep KeptAfterFinish(const Generation& generation) {
+  if (!generation.report.stop_reason.empty()) return Keep::kEarlier;
+  if (generation.lead != Generation::kNoLead) return Keep::kNothing;
+  return generation.n_choices > 1 && generation.session != nullptr ? Keep::kPrompt : Keep::kAll;
+}
+
+// Choices cannot go on without the prompt that they wait for.
+void FailChoices(EngineState& state, Generation& lead, const Problem& problem) {
+  for (const auto& choice : lead.choices) {
+    state.events.emplace_back(choice->request->channel, problem);
+  }
+  for (const auto& other : state.running) {
+    if (other->lead == lead.task_id && other->phase == Generation::Phase::kFollow) {
+      Fail(state, *other, problem);
+    }
+  }
+}
+
 }  // namespace
 
 void Finish(EngineState& state, Generation& generation, bool truncated, std::string stop_reason) {
@@ -88,20 +113,22 @@ void Finish(EngineState& state, Generation& generation, bool truncated, std::str
   finished.n_tokens_cached = generation.sequence->n_tokens();
   finished.timings = generation.timings;
   finished.report = generation.report;
-  const bool exhausted = !generation.report.stop_reason.empty();
-  if (exhausted) ++state.counters.kv_exhausted;
-  Leave(state, generation, exhausted ? Keep::kEarlier : Keep::kAll);
+  if (!generation.report.stop_reason.empty()) ++state.counters.kv_exhausted;
+  Leave(state, generation, KeptAfterFinish(generation));
   state.events.emplace_back(generation.request->channel, std::move(finished));
 }
 
 void Fail(EngineState& state, Generation& generation, Problem problem) {
   Leave(state, generation, Keep::kNothing);
+  FailChoices(state, generation, problem);
   state.events.emplace_back(generation.request->channel, std::move(problem));
 }
 
 void Cancel(EngineState& state, Generation& generation) {
   ++state.counters.cancelled;
   Leave(state, generation, Keep::kEarlier);
+  FailChoices(state, generation,
+              {.status = 499, .type = "cancelled", .message = "the request was cancelled"});
 }
 
 void DropSessionCells(EngineState& state, Session& session) {
