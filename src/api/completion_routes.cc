@@ -14,12 +14,7 @@ namespace {
 constexpr std::chrono::milliseconds kSlice{100};  // how soon a client that has gone is noticed
 
 std::unique_ptr<GenerationSet> PostAll(CompletionJob* job, Engine* engine) {
-  std::vector<std::shared_ptr<GenerationChannel>> channels;
-  for (const auto& request : job->requests) {
-    channels.push_back(request->channel);
-    for (const auto& choice : request->choices) channels.push_back(choice->channel);
-  }
-  auto set = std::make_unique<GenerationSet>(std::move(channels));
+  auto set = std::make_unique<GenerationSet>(job->channel, job->n_generations);
   for (auto& request : job->requests) {
     engine->Post(SubmitGeneration{.request = std::move(request)});
   }
@@ -54,12 +49,12 @@ HttpResponse RespondWhole(CompletionJob job, std::unique_ptr<GenerationSet> set,
   std::vector<Finished> results(set->size());
   while (!set->all_finished()) {
     if (request.should_stop()) return ClientIsGone();
-    auto event = set->Next(kSlice);
-    if (!event.has_value()) continue;
-    if (const auto* problem = std::get_if<Problem>(&event->second))
+    auto message = set->Next(kSlice);
+    if (!message.has_value()) continue;
+    if (const auto* problem = std::get_if<Problem>(&message->event))
       return ProblemResponse(*problem);
-    if (auto* finished = std::get_if<Finished>(&event->second)) {
-      results[event->first] = std::move(*finished);
+    if (auto* finished = std::get_if<Finished>(&message->event)) {
+      results[message->index] = std::move(*finished);
     }
   }
   HttpResponse response;
@@ -76,10 +71,10 @@ HttpResponse RespondWhole(CompletionJob job, std::unique_ptr<GenerationSet> set,
 
 // The event before which nothing is sent, so that a refusal is a plain answer; nothing once
 // `should_stop`.
-std::optional<std::pair<size_t, GenerationEvent>> FirstEvent(
-    GenerationSet* set, const std::function<bool()>& should_stop) {
+std::optional<GenerationMessage> FirstEvent(GenerationSet* set,
+                                            const std::function<bool()>& should_stop) {
   while (!should_stop()) {
-    if (auto event = set->Next(kSlice)) return event;
+    if (auto message = set->Next(kSlice)) return message;
   }
   return std::nullopt;
 }
@@ -92,10 +87,9 @@ HttpResponse RespondStream(CompletionJob job, std::unique_ptr<GenerationSet> set
   response.content_type = "text/event-stream";
   const auto first = FirstEvent(set.get(), [&] { return request.should_stop() || cancelled(); });
   if (!first.has_value()) return response;
-  if (const auto* problem = std::get_if<Problem>(&first->second)) return ProblemResponse(*problem);
+  if (const auto* problem = std::get_if<Problem>(&first->event)) return ProblemResponse(*problem);
 
-  if (const auto* started = std::get_if<Started>(&first->second);
-      started && job.with_attach_block) {
+  if (const auto* started = std::get_if<Started>(&first->event); started && job.with_attach_block) {
     SetAttachHeaders(started->report, &response);
   }
   const std::function<bool()> should_stop =

@@ -5,8 +5,6 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
-#include <utility>
-#include <vector>
 
 #include "session/request.h"
 
@@ -16,25 +14,22 @@ namespace polykv {
 // that the engine frees the cells.
 class GenerationSet {
  public:
-  explicit GenerationSet(std::vector<std::shared_ptr<GenerationChannel>> channels);
+  // `channel` carries the events of `n` generations, whose indices are [0, n).
+  GenerationSet(std::shared_ptr<GenerationChannel> channel, size_t n);
   ~GenerationSet();
   GenerationSet(const GenerationSet&) = delete;
   GenerationSet& operator=(const GenerationSet&) = delete;
 
-  // The next event and the generation that it belongs to; nothing after about `timeout`.
-  // REQUIRES: !all_finished().
-  std::optional<std::pair<size_t, GenerationEvent>> Next(std::chrono::milliseconds timeout);
+  // The next event; nothing after `timeout`. REQUIRES: !all_finished().
+  std::optional<GenerationMessage> Next(std::chrono::milliseconds timeout);
 
-  size_t size() const { return channels_.size(); }
+  size_t size() const { return size_; }
   bool all_finished() const { return n_open_ == 0; }
 
  private:
-  std::optional<std::pair<size_t, GenerationEvent>> Take(size_t index,
-                                                         std::chrono::milliseconds timeout);
-
-  std::vector<std::shared_ptr<GenerationChannel>> channels_;  // null: finished
+  const std::shared_ptr<GenerationChannel> channel_;
+  const size_t size_;
   size_t n_open_;
-  size_t next_ = 0;  // whose turn it is, so that no stream starves the others
 };
 
 }  // namespace polykv

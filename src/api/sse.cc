@@ -18,13 +18,13 @@ Problem ServerError(const std::exception& error) {
 CompletionStream::CompletionStream(std::unique_ptr<GenerationSet> set,
                                    std::unique_ptr<ResponseWriter> writer, int32_t ping_interval_s,
                                    std::function<bool()> should_stop, const Clock* clock,
-                                   const std::pair<size_t, GenerationEvent>& first)
+                                   const GenerationMessage& first)
     : set_(std::move(set)),
       writer_(std::move(writer)),
       ping_interval_us_(ping_interval_s > 0 ? TimeUs{ping_interval_s} * 1'000'000 : 0),
       should_stop_(std::move(should_stop)),
       clock_(clock),
-      pending_(writer_->StreamText(first.first, first.second)),
+      pending_(writer_->StreamText(first.index, first.event)),
       last_output_us_(clock->NowUs()) {}
 
 bool CompletionStream::Next(std::string* out) {
@@ -45,9 +45,9 @@ bool CompletionStream::Advance(std::string* out) {
   }
   while (!set_->all_finished()) {
     if (should_stop_()) return false;
-    if (auto event = set_->Next(kSlice)) {
+    if (const auto message = set_->Next(kSlice)) {
       bool more = true;
-      *out = Render(event->first, event->second, &more);
+      *out = Render(*message, &more);
       if (!out->empty() || !more) return more;
     } else if (ping_interval_us_ > 0 && clock_->NowUs() - last_output_us_ >= ping_interval_us_) {
       *out = ":\n\n";
@@ -58,12 +58,12 @@ bool CompletionStream::Advance(std::string* out) {
   return false;
 }
 
-std::string CompletionStream::Render(size_t index, const GenerationEvent& event, bool* more) {
-  if (const auto* problem = std::get_if<Problem>(&event)) {
+std::string CompletionStream::Render(const GenerationMessage& message, bool* more) {
+  if (const auto* problem = std::get_if<Problem>(&message.event)) {
     *more = false;
     return writer_->StreamError(ProblemJson(*problem));
   }
-  return writer_->StreamText(index, event);
+  return writer_->StreamText(message.index, message.event);
 }
 
 }  // namespace polykv

@@ -18,14 +18,14 @@ class CompletionStream {
   // `first`: the event that decided for a stream; no Problem. `clock` outlives the stream.
   CompletionStream(std::unique_ptr<GenerationSet> set, std::unique_ptr<ResponseWriter> writer,
                    int32_t ping_interval_s, std::function<bool()> should_stop, const Clock* clock,
-                   const std::pair<size_t, GenerationEvent>& first);
+                   const GenerationMessage& first);
 
   // HttpResponse::next: one event, a ping after `ping_interval_s` of silence, or the end.
   bool Next(std::string* out);
 
  private:
   bool Advance(std::string* out);
-  std::string Render(size_t index, const GenerationEvent& event, bool* more);
+  std::string Render(const GenerationMessage& message, bool* more);
 
   const std::unique_ptr<GenerationSet> set_;
   const std::unique_ptr<ResponseWriter> writer_;

@@ -61,7 +61,11 @@ struct Apply {
 
 // The answer to a command that comes when the engine is gone.
 struct Refuse {
-  void operator()(SubmitGeneration& command) const { command.request->channel->Push(kStopped); }
+  void operator()(SubmitGeneration& command) const {
+    const GenerationRequest& request = *command.request;
+    request.channel->Push({request.index, kStopped});
+    for (const auto& choice : request.choices) choice->channel->Push({choice->index, kStopped});
+  }
   void operator()(CreatePool& command) const { command.channel->Push(kStopped); }
   void operator()(ChangePool& command) const { command.channel->Push(kStopped); }
   void operator()(EndSessions& command) const { command.channel->Push(kStopped); }

@@ -21,14 +21,14 @@ struct Answer {
 };
 
 inline void Collect(GenerationChannel& channel, Answer& answer) {
-  while (auto event = channel.Next(std::chrono::milliseconds(0))) {
-    if (auto* started = std::get_if<Started>(&*event)) answer.started = *started;
-    if (auto* piece = std::get_if<Piece>(&*event)) answer.text += piece->text;
-    if (auto* finished = std::get_if<Finished>(&*event)) {
+  while (auto message = channel.Next(std::chrono::milliseconds(0))) {
+    if (auto* started = std::get_if<Started>(&message->event)) answer.started = *started;
+    if (auto* piece = std::get_if<Piece>(&message->event)) answer.text += piece->text;
+    if (auto* finished = std::get_if<Finished>(&message->event)) {
       if (answer.text.empty()) answer.text = finished->text;
       answer.finished = std::move(*finished);
     }
-    if (auto* problem = std::get_if<Problem>(&*event)) answer.problem = std::move(*problem);
+    if (auto* problem = std::get_if<Problem>(&message->event)) answer.problem = std::move(*problem);
   }
 }
 

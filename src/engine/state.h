@@ -84,7 +84,7 @@ struct EngineState {
   bool out_of_room = false;  // the model found no cells although the count said so
 
   // Answers of this step; they go out after the snapshot that shows them.
-  std::vector<std::pair<std::shared_ptr<GenerationChannel>, GenerationEvent>> events;
+  std::vector<std::pair<std::shared_ptr<GenerationChannel>, GenerationMessage>> events;
   std::vector<std::pair<std::shared_ptr<Channel<Result<PoolCreated>>>, Result<PoolCreated>>>
       pool_answers;
   std::vector<std::pair<std::shared_ptr<Channel<Result<PoolStatus>>>, Result<PoolStatus>>>
@@ -93,6 +93,10 @@ struct EngineState {
   bool changed = true;  // something that status routes should show at once
 
   TimeUs now() const { return clock->NowUs(); }
+  void Emit(const Generation& generation, GenerationEvent event) {
+    const GenerationRequest& request = *generation.request;
+    events.emplace_back(request.channel, GenerationMessage{request.index, std::move(event)});
+  }
 };
 
 }  // namespace polykv

@@ -53,8 +53,8 @@ struct AttachReport {
   std::string stop_reason;                 // "kv_exhausted"; empty otherwise
 };
 
-// Events in the order in which a channel delivers them: Started?, Progress*, Piece*, then one
-// Finished or Problem. A Problem can come at any place and is the last.
+// Events of one generation in the order in which its channel delivers them: Started?, Progress*,
+// Piece*, then one Finished or Problem. A Problem can come at any place and is the last.
 struct Started {  // slot and cells are held; an HTTP head can go out
   int32_t slot_id = 0;
   Timings timings;
@@ -90,7 +90,14 @@ struct Finished {
   AttachReport report;
 };
 using GenerationEvent = std::variant<Started, Progress, Piece, Finished, Problem>;
-using GenerationChannel = Channel<GenerationEvent>;
+
+// The generations of one HTTP request share a channel, so that their events keep the engine's
+// order.
+struct GenerationMessage {
+  size_t index = 0;  // GenerationRequest::index
+  GenerationEvent event;
+};
+using GenerationChannel = Channel<GenerationMessage>;
 
 struct GenerationRequest {
   std::vector<Token> prompt;  // every token in [0, n_vocab); not empty
@@ -112,7 +119,8 @@ struct GenerationRequest {
   std::string params_json;  // llama-server's `params` object for /slots; opaque here
   std::string request_id;   // X-Request-Id, for the log
   std::shared_ptr<GenerationChannel> channel = std::make_shared<GenerationChannel>();
-  // More generations from the same prompt ("n" > 1), each with its own sampler and channel. They
+  size_t index = 0;  // tells its events from others' in the channel
+  // More generations from the same prompt ("n" > 1), each with its own sampler. They
   // start together with this one and take over its cells when the prompt is computed.
   // Their prompt and attach are empty, and they have no choices of their own.
   std::vector<std::unique_ptr<GenerationRequest>> choices;

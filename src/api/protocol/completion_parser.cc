@@ -134,6 +134,7 @@ class JobBuilder {
     request.value()->prompt = prompt;
     request.value()->id_slot = id_slot_;
     request.value()->attach = attach_.spec;
+    request.value()->n_keep = KeptByShift(params_, prompt);
     for (int32_t choice = 1; choice < params_.n_cmpl; ++choice) {
       Result<std::unique_ptr<GenerationRequest>> other = Make(prompt, choice);
       if (!other.ok()) return other.problem();
@@ -165,6 +166,8 @@ class JobBuilder {
     }
     if (request->sampler == nullptr) return InvalidRequest("Failed to initialize samplers");
     Fill(params, request.get());
+    request->channel = job_.channel;
+    request->index = job_.n_generations++;
 
     const bool shows_prompt = params.res_type == TASK_RESPONSE_TYPE_NONE || params.verbose;
     std::string text = shows_prompt ? common_detokenize(model_.vocab, prompt, true) : "";
@@ -177,7 +180,6 @@ class JobBuilder {
   void Fill(const task_params& params, GenerationRequest* request) const {
     request->n_predict = params.n_predict != -1 ? params.n_predict : model_.params.n_predict;
     request->stop_words = params.antiprompt;
-    request->n_keep = KeptByShift(params, prompt);
     request->n_discard = params.n_discard;
     request->n_indent = params.n_indent;
     request->max_predict_ms = params.t_max_predict_ms;

@@ -25,7 +25,10 @@ enum class Endpoint {
 
 // One HTTP request: a generation per prompt and choice, prompts first.
 struct CompletionJob {
-  std::vector<std::unique_ptr<GenerationRequest>> requests;  // not empty
+  std::vector<std::unique_ptr<GenerationRequest>> requests;  // one per prompt; not empty
+  // Of all of them and their choices; their indices are [0, n_generations).
+  std::shared_ptr<GenerationChannel> channel = std::make_shared<GenerationChannel>();
+  size_t n_generations = 0;
   std::unique_ptr<ResponseWriter> writer;
   bool stream = false;
   int32_t ping_interval_s = 30;    // below 1: no pings

@@ -319,14 +319,12 @@ Outcome TryStart(EngineState& state, Generation& generation) {
 void Announce(EngineState& state, Generation& generation) {
   const GenerationRequest& request = *generation.request;
   if (!generation.announced) {
-    state.events.emplace_back(request.channel,
-                              Started{generation.slot_id, generation.timings, generation.report});
+    state.Emit(generation, Started{generation.slot_id, generation.timings, generation.report});
   }
   generation.announced = true;
   if (request.stream && request.return_progress) {
-    state.events.emplace_back(request.channel,
-                              Progress{generation.n_prompt(), generation.timings.n_prompt_cached,
-                                       generation.timings.n_prompt_cached, 0});
+    state.Emit(generation, Progress{generation.n_prompt(), generation.timings.n_prompt_cached,
+                                    generation.timings.n_prompt_cached, 0});
   }
 }
 
@@ -344,10 +342,8 @@ void Enqueue(EngineState& state, std::unique_ptr<GenerationRequest> request) {
   const bool with_session = attach.any() && state.config.max_sessions > 0;
   generation->n_ctx = with_session ? state.config.n_ctx_session : state.config.n_ctx_plain;
   if (auto problem = Refusal(state, *generation)) {
-    for (const auto& choice : generation->choices) {
-      state.events.emplace_back(choice->request->channel, *problem);
-    }
-    state.events.emplace_back(generation->request->channel, std::move(*problem));
+    for (const auto& choice : generation->choices) state.Emit(*choice, *problem);
+    state.Emit(*generation, std::move(*problem));
     return;
   }
   if (with_session) generation->session = OpenSession(state, attach);

@@ -140,8 +140,8 @@ void Deliver(EngineState& state, Generation& generation, SampledToken sampled, T
     generation.token_delivered.push_back(outcome.delivered);
   }
   if (request.stream && outcome.delivered) {
-    state.events.emplace_back(request.channel, Piece{std::move(outcome.to_send), std::move(sampled),
-                                                     timings, outcome.ended});
+    state.Emit(generation,
+               Piece{std::move(outcome.to_send), std::move(sampled), timings, outcome.ended});
   }
   if (outcome.ended) Finish(state, generation, generation.text.truncated(), "");
 }
@@ -180,6 +180,9 @@ Outputs CollectOutputs(EngineState& state, std::span<const BatchEntry> entries) 
       StartFollowers(state, generation, entry.output, outputs);
     }
   }
+  std::stable_sort(outputs.begin(), outputs.end(), [](const Output& a, const Output& b) {
+    return a.generation->slot_id < b.generation->slot_id;  // llama-server's order of events
+  });
   return outputs;
 }
 
@@ -205,10 +208,9 @@ void Commit(EngineState& state, std::span<BatchEntry> entries, TimeUs began) {
     generation.timings.n_prompt_processed += entry.n_tokens;
     generation.timings.t_prompt_last = now;
     if (generation.request->stream && generation.request->return_progress) {
-      state.events.emplace_back(
-          generation.request->channel,
-          Progress{generation.n_prompt(), generation.timings.n_prompt_cached,
-                   generation.sequence->n_tokens(), now - generation.timings.t_start});
+      state.Emit(generation,
+                 Progress{generation.n_prompt(), generation.timings.n_prompt_cached,
+                          generation.sequence->n_tokens(), now - generation.timings.t_start});
     }
   }
   ++state.counters.n_decode;

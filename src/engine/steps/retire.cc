@@ -83,7 +83,7 @@ Keep KeptAfterFinish(const Generation& generation) {
 // Choices cannot go on without the prompt that they wait for.
 void FailChoices(EngineState& state, Generation& lead, const Problem& problem) {
   for (const auto& choice : lead.choices) {
-    state.events.emplace_back(choice->request->channel, problem);
+    state.Emit(*choice, problem);
   }
   for (const auto& other : state.running) {
     if (other->lead == lead.task_id && other->phase == Generation::Phase::kFollow) {
@@ -115,13 +115,13 @@ void Finish(EngineState& state, Generation& generation, bool truncated, std::str
   finished.report = generation.report;
   if (!generation.report.stop_reason.empty()) ++state.counters.kv_exhausted;
   Leave(state, generation, KeptAfterFinish(generation));
-  state.events.emplace_back(generation.request->channel, std::move(finished));
+  state.Emit(generation, std::move(finished));
 }
 
 void Fail(EngineState& state, Generation& generation, Problem problem) {
   Leave(state, generation, Keep::kNothing);
   FailChoices(state, generation, problem);
-  state.events.emplace_back(generation.request->channel, std::move(problem));
+  state.Emit(generation, std::move(problem));
 }
 
 void Cancel(EngineState& state, Generation& generation) {
