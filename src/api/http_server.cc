@@ -62,10 +62,25 @@ std::string DecodePathPart(const std::string& part) {
   return decoded;
 }
 
+// The text fields of a form as a JSON object; a name that comes again gets an array.
+std::string FormJson(const httplib::MultipartFormData& form) {
+  Json object = Json::object();
+  for (const auto& [name, field] : form.fields) {
+    Json& value = object[name];
+    if (value.is_null()) {
+      value = field.content;
+    } else {
+      if (!value.is_array()) value = Json::array({value});
+      value.push_back(field.content);
+    }
+  }
+  return JsonText(object);
+}
+
 HttpRequest FromLibrary(const httplib::Request& request) {
   HttpRequest out;
   out.path = request.path;
-  out.body = request.body;
+  out.body = request.is_multipart_form_data() ? FormJson(request.form) : request.body;
   for (const auto& [name, value] : request.params) out.params[name] = value;
   for (const auto& [name, value] : request.path_params) out.params[name] = DecodePathPart(value);
   for (const auto& [name, value] : request.headers) out.headers.emplace(Lower(name), value);

@@ -36,7 +36,7 @@ struct HttpServerConfig {
 
 struct HttpRequest {
   std::string path;
-  std::string body;
+  std::string body;                            // of a multipart form: its text fields as JSON
   std::map<std::string, std::string> params;   // of the path and the query
   std::map<std::string, std::string> headers;  // names in lower case
   // Whether the client is gone. Two system calls; valid until the response has been sent or

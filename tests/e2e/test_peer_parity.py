@@ -212,3 +212,13 @@ def test_what_is_off_is_refused_in_the_same_words(pair: Pair, path: str) -> None
         ours, peer = (api.send(method, path, body) for api in pair)
         assert (ours.status, ours.body) == (peer.status, peer.body)
         assert ours.status == 403
+
+
+def test_a_form_is_read_as_json(pair: Pair) -> None:
+    part = b'--x\r\nContent-Disposition: form-data; name="content"\r\n\r\n%b\r\n'
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    for contents in ([b"Hello there"], [b"Hello", b"there"]):
+        body = b"".join(part % content for content in contents) + b"--x--\r\n"
+        ours, peer = (api.send("POST", "/tokenize", body, headers) for api in pair)
+        assert ours.status == peer.status == 200
+        assert ours.json == peer.json

@@ -2,7 +2,7 @@
 
 What the pinned llama-server passes, ours must pass, except the tests named in exclusions.txt. A test
 that fails on ours only is run once more on both before it counts. Further arguments go to pytest, for
-example `-k name`: then only the chosen tests are compared.
+example `-k name` or `unit/test_sleep.py`: then only the chosen tests are compared.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Suite:
         command += ["-p", "no:cacheprovider", "-m", "not slow", f"--junit-xml={self._junit}"]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*command, "unit", *pytest_arguments],
+                [*command, *pytest_arguments],
                 cwd=self._folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
