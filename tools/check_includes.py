@@ -22,12 +22,13 @@ ARROWS = {
     "metrics": "base",
     "engine": "base kv pool session meter admission metrics",
     "llama": "base kv",
+    "matmul": "base",
     "api/protocol": "base kv pool session meter admission metrics engine",
     "api": "base kv pool session meter admission metrics engine api/protocol",
-    "app": "base kv pool session meter admission metrics engine llama api/protocol api",
+    "app": "base kv pool session meter admission metrics engine llama matmul api/protocol api",
 }
 # Where llama.cpp's headers may be included, and those of its server among them.
-LLAMA_FOLDERS = {"llama", "api/protocol"}
+LLAMA_FOLDERS = {"llama", "matmul", "api/protocol"}
 SERVER_FOLDERS = {"api/protocol"}
 # Where the time may be read. Elsewhere it is a parameter.
 CLOCK_FOLDERS = {"base", "app"}

@@ -13,6 +13,7 @@
 #include "api/routes.h"
 #include "app/version.h"
 #include "llama/llama_sampler.h"
+#include "matmul/install.h"
 
 namespace polykv {
 namespace {
@@ -112,6 +113,7 @@ std::optional<Problem> Server::Boot() {
   if (!addresses.ok()) return addresses.problem();
   addresses_ = std::move(addresses.value());
 
+  own_matmul_ = options_.matmul > 0 && InstallMatmul();
   if (std::optional<Problem> problem = LoadModel()) return problem;
   return StartEngine();
 }
@@ -181,6 +183,7 @@ std::string Server::PropsJson() const {
   props["max_waiting"] = config_.max_waiting;
   props["drain_ms"] = options_.drain_ms;
   props["prefill_chunk"] = config_.prefill_chunk;
+  props["matmul"] = own_matmul_ ? "polykv" : "ggml";
   props["default_policy"] = nullptr;
   props["trust"] = "one_domain";
   return JsonText(props);

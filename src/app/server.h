@@ -45,6 +45,7 @@ class Server {
   const ServerParams params_;
   const Options options_;
   const std::optional<PredictConfig> predict_;
+  bool own_matmul_ = false;  // Q4_1 products run on our kernel
   const LayoutRequest layout_;
   EngineConfig config_;
   SteadyClock clock_;
