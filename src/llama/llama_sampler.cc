@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "llama/grammar_filter.h"
 #include "llama/token_probabilities.h"
 #include "sampling.h"
 
@@ -15,13 +16,15 @@ namespace {
 
 class LlamaSampler final : public Sampler {
  public:
-  LlamaSampler(LlamaBackend* backend, common_sampler_ptr sampler, int32_t n_probs,
-               bool post_sampling_probs, bool special)
+  LlamaSampler(LlamaBackend* backend, common_sampler_ptr sampler,
+               std::unique_ptr<GrammarFilter> grammar, int32_t n_probs, bool post_sampling_probs,
+               bool special)
       : backend_(backend),
         n_probs_(static_cast<size_t>(std::max(n_probs, 0))),
         post_sampling_probs_(post_sampling_probs),
         special_(special),
-        sampler_(std::move(sampler)) {}
+        sampler_(std::move(sampler)),
+        grammar_(std::move(grammar)) {}
 
   void AcceptPrompt(std::span<const Token> prompt) override {
     common_sampler_reset(sampler_.get());
@@ -32,8 +35,9 @@ class LlamaSampler final : public Sampler {
 
   SampledToken Sample(int32_t output_index) override {
     SampledToken sampled;
-    sampled.token = common_sampler_sample(sampler_.get(), backend_->context(), output_index);
+    sampled.token = Draw(output_index);
     common_sampler_accept(sampler_.get(), sampled.token, /*is_generated=*/true);
+    if (grammar_ != nullptr) grammar_->Accept(sampled.token);
     if (n_probs_ == 0) return sampled;
     if (post_sampling_probs_) {
       FillFromCandidates(&sampled);
@@ -44,6 +48,12 @@ class LlamaSampler final : public Sampler {
   }
 
  private:
+  Token Draw(int32_t output_index) {
+    const Token token = common_sampler_sample(sampler_.get(), backend_->context(), output_index);
+    if (grammar_ == nullptr || grammar_->Allows(token)) return token;
+    return grammar_->Sample(backend_->Logits(output_index), common_sampler_get(sampler_.get()));
+  }
+
   void FillFromLogits(int32_t output_index, SampledToken* sampled) {
     const TokenProbabilities probabilities(backend_->Logits(output_index), n_probs_);
     sampled->probability = probabilities.Of(sampled->token);
@@ -72,7 +82,8 @@ class LlamaSampler final : public Sampler {
   const size_t n_probs_;
   const bool post_sampling_probs_;
   const bool special_;
-  common_sampler_ptr sampler_;
+  const common_sampler_ptr sampler_;
+  const std::unique_ptr<GrammarFilter> grammar_;  // null: sampler_ has the grammar, if any
 };
 
 }  // namespace
@@ -80,10 +91,14 @@ class LlamaSampler final : public Sampler {
 std::unique_ptr<Sampler> MakeLlamaSampler(LlamaBackend& backend, common_params_sampling params,
                                           int32_t n_probs, bool post_sampling_probs, bool special) {
   params.backend_sampling = false;  // see LoadModel
+  // Probabilities after sampling are read off common_sampler's own candidates.
+  std::unique_ptr<GrammarFilter> grammar =
+      post_sampling_probs ? nullptr : GrammarFilter::MakeOrNull(backend.vocab(), params);
+  if (grammar != nullptr) params.grammar = {};
   common_sampler_ptr sampler(common_sampler_init(backend.model(), params));
   POLYKV_CHECK(sampler != nullptr);
-  return std::make_unique<LlamaSampler>(&backend, std::move(sampler), n_probs, post_sampling_probs,
-                                        special);
+  return std::make_unique<LlamaSampler>(&backend, std::move(sampler), std::move(grammar), n_probs,
+                                        post_sampling_probs, special);
 }
 
 }  // namespace polykv

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "integration/distribution.h"
 #include "integration/test_model.h"
+#include "sampling.h"
 
 namespace polykv {
 namespace {
@@ -114,6 +115,40 @@ TEST_F(LlamaSamplerTest, AGrammarIsObeyed) {
   params.grammar = {COMMON_GRAMMAR_TYPE_USER, "root ::= \"Zebra\""};
   const std::string text = backend_->TokenText(Sample(params).token, false);
   EXPECT_EQ(std::string("Zebra").rfind(text, 0), 0U) << text;
+}
+
+// Every token that our sampler chooses is what llama.cpp's own would choose there.
+TEST_F(LlamaSamplerTest, GrammarsGiveWhatCommonSamplerGives) {
+  constexpr const char* kGrammars[] = {
+      R"(root ::= "{" [a-z ]+ ": " [0-9]+ (", " [a-z]+)* "}")",
+      R"(root ::= ("Paris" | "London" | "Tokyo") ", " [A-Z] [a-z]+ ".")",
+      R"(root ::= [^a-zA-Z]+)",
+      R"(root ::= "{\"zebra\": \"quagga\"}")",
+  };
+  for (const char* grammar : kGrammars) {
+    for (const float temperature : {0.0F, 0.8F, 2.0F}) {
+      common_params_sampling params;
+      params.temp = temperature;
+      params.seed = 7;
+      params.grammar = {COMMON_GRAMMAR_TYPE_USER, grammar};
+      const auto ours = MakeLlamaSampler(*backend_, params, 0, false, false);
+      const common_sampler_ptr reference(common_sampler_init(backend_->model(), params));
+      ours->AcceptPrompt(prompt_);
+      common_sampler_reset(reference.get());
+      backend_->RemoveRange(0, static_cast<Pos>(prompt_.size()), kToEnd);
+      auto pos = static_cast<Pos>(prompt_.size());
+      backend_->RemoveRange(0, pos - 1, kToEnd);
+      ASSERT_EQ(backend_->Decode({{prompt_.back(), pos - 1, 0, true}}), DecodeStatus::kOk);
+      for (int i = 0; i < 20; ++i) {
+        const Token expected = common_sampler_sample(reference.get(), backend_->context(), 0);
+        const Token token = ours->Sample(0).token;
+        ASSERT_EQ(token, expected) << grammar << " at temperature " << temperature << ", " << i;
+        if (backend_->IsEndOfGeneration(token)) break;
+        common_sampler_accept(reference.get(), expected, /*is_generated=*/true);
+        ASSERT_EQ(backend_->Decode({{token, pos++, 0, true}}), DecodeStatus::kOk);
+      }
+    }
+  }
 }
 
 TEST_F(LlamaSamplerTest, BadParametersThrow) {
