@@ -71,6 +71,36 @@ POLYKV_TARGET inline __m512 Halves(float a, float b) {
   return _mm512_insertf32x8(_mm512_castps256_ps512(_mm256_set1_ps(a)), _mm256_set1_ps(b), 1);
 }
 
+// Each pair's scales and minima of one block, in the halves of a register.
+template <int kPairs>
+POLYKV_TARGET inline void WidenOneByOne(const Q41Block* const (&rows)[2 * kPairs], int64_t block,
+                                        __m512 (&scales)[kPairs], __m512 (&minima)[kPairs]) {
+  for (int p = 0; p < kPairs; ++p) {
+    const Q41Block& a = rows[2 * p][block];
+    const Q41Block& b = rows[2 * p + 1][block];
+    scales[p] = Halves(_cvtsh_ss(a.scale), _cvtsh_ss(b.scale));
+    minima[p] = Halves(_cvtsh_ss(a.minimum), _cvtsh_ss(b.minimum));
+  }
+}
+
+// The same in fewer instructions, but it takes registers that many columns need for their sums.
+template <int kPairs>
+POLYKV_TARGET inline void WidenTogether(const Q41Block* const (&rows)[2 * kPairs], int64_t block,
+                                        __m512 (&scales)[kPairs], __m512 (&minima)[kPairs]) {
+  alignas(32) int32_t packed[8] = {};
+  for (int row = 0; row < 2 * kPairs; ++row) {
+    std::memcpy(&packed[row], &rows[row][block].scale, sizeof(packed[row]));
+  }
+  const __m512 widened =
+      _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(packed)));
+  const __m512i halves = _mm512_set_epi32(2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0);
+  for (int p = 0; p < kPairs; ++p) {
+    const __m512i lanes = _mm512_add_epi32(halves, _mm512_set1_epi32(4 * p));
+    scales[p] = _mm512_permutexvar_ps(lanes, widened);
+    minima[p] = _mm512_permutexvar_ps(_mm512_add_epi32(lanes, _mm512_set1_epi32(1)), widened);
+  }
+}
+
 // Adds the eight lanes of each half in ggml's order; the sums are in lanes 0 and 8.
 POLYKV_TARGET inline __m512 SumHalves(__m512 x) {
   x = _mm512_add_ps(_mm512_shuffle_f32x4(x, x, _MM_SHUFFLE(2, 3, 0, 1)), x);
@@ -97,14 +127,16 @@ POLYKV_TARGET __attribute__((noinline)) void MultiplyTile(const Q41Block* const 
     const __m512 column_sums = _mm512_broadcast_f32x8(_mm256_load_ps(column.scaled_sum));
     __m512i weights[kPairs];
     __m512 scales[kPairs];  // of column c: lanes c and 8 + c
+    __m512 row_minima[kPairs];
+    if constexpr (kColumns <= 4) {
+      WidenTogether<kPairs>(rows, block, scales, row_minima);
+    } else {
+      WidenOneByOne<kPairs>(rows, block, scales, row_minima);
+    }
     for (int p = 0; p < kPairs; ++p) {
-      const Q41Block& a = rows[2 * p][block];
-      const Q41Block& b = rows[2 * p + 1][block];
-      weights[p] = UnpackPair(a, b);
-      const __m512 row_scales = Halves(_cvtsh_ss(a.scale), _cvtsh_ss(b.scale));
-      const __m512 row_minima = Halves(_cvtsh_ss(a.minimum), _cvtsh_ss(b.minimum));
-      scales[p] = _mm512_mul_ps(row_scales, column_scales);
-      minima[p] = _mm512_fmadd_ps(row_minima, column_sums, minima[p]);
+      weights[p] = UnpackPair(rows[2 * p][block], rows[2 * p + 1][block]);
+      scales[p] = _mm512_mul_ps(scales[p], column_scales);
+      minima[p] = _mm512_fmadd_ps(row_minima[p], column_sums, minima[p]);
     }
     for (int c = 0; c < kColumns; ++c) {
       const __m512i values = _mm512_broadcast_i64x4(
