@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
+#include <bit>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -122,7 +123,7 @@ bool TrialHasGgmlsBits() {
     ggml_get_type_traits_cpu(GGML_TYPE_Q8_1)->from_float(&x[c * kLength], column.data(), kLength);
     float theirs = 0;
     q4_1.vec_dot(kLength, &theirs, 0, &weights[i % kRows * row_bytes], 0, column.data(), 0, 1);
-    if (std::memcmp(&theirs, &ours[i], sizeof(float)) != 0) return false;
+    if (std::bit_cast<uint32_t>(theirs) != std::bit_cast<uint32_t>(ours[i])) return false;
   }
   return true;
 }
