@@ -1,6 +1,7 @@
 #include "kv/fake_backend.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -39,7 +40,8 @@ class GreedySampler final : public Sampler {
 FakeBackend::FakeBackend(FakeBackendOptions options)
     : options_(options),
       cells_(static_cast<size_t>(options.n_ctx)),
-      content_(static_cast<size_t>(options.n_seq_max)) {
+      content_(static_cast<size_t>(options.n_seq_max)),
+      recurrence_(static_cast<size_t>(options.n_seq_max)) {
   POLYKV_CHECK(options.n_seq_max <= static_cast<int32_t>(kMaxSeq));
   info_.n_vocab = 257;
   info_.n_ctx = options.n_ctx;
@@ -49,6 +51,11 @@ FakeBackend::FakeBackend(FakeBackendOptions options)
   info_.n_batch = options.n_batch;
   info_.n_ubatch = options.n_ubatch;
   info_.bytes_per_cell = 1024;
+  if (options.recurrent) {
+    info_.removes_ends = false;
+    info_.sharing = Sharing::kOff;
+    info_.sharing_reason = "recurrent";
+  }
 }
 
 void FakeBackend::ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) {
@@ -63,10 +70,14 @@ void FakeBackend::ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) {
 
 void FakeBackend::CloneSequence(SeqId src, SeqId dst) {
   ShareRange(src, dst, 0, std::numeric_limits<Pos>::max());
+  recurrence_[static_cast<size_t>(dst)] = recurrence_[static_cast<size_t>(src)];
 }
 
 bool FakeBackend::RemoveRange(SeqId seq, Pos p0, Pos p1) {
   POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
+  Recurrence& recurrence = recurrence_[static_cast<size_t>(seq)];
+  if (p0 > 0 && p0 <= recurrence.last) return false;
+  if (p0 == 0) recurrence = {};
   for (Cell& cell : cells_) {
     if (!cell.seqs.test(static_cast<size_t>(seq))) continue;
     if (cell.pos < p0 || (p1 != kToEnd && cell.pos >= p1)) continue;
@@ -91,6 +102,7 @@ void FakeBackend::ShiftPositions(SeqId seq, Pos p0, Pos p1, Pos delta) {
 }
 
 Pos FakeBackend::MinPos(SeqId seq) const {
+  if (options_.recurrent) return recurrence_[static_cast<size_t>(seq)].last;
   const std::vector<Pos> positions = Positions(seq);
   return positions.empty() ? -1 : positions.front();
 }
@@ -115,17 +127,64 @@ DecodeStatus FakeBackend::Decode(const StepBatch& batch) {
     POLYKV_CHECK(entry.seq >= 0 && entry.seq < info_.n_seq_max);
     POLYKV_CHECK(entry.token >= 0 && entry.token < info_.n_vocab);
     while (cells_[next_cell].seqs.any()) ++next_cell;
-    Cell& cell = cells_[next_cell];
-    cell.pos = entry.pos;
-    cell.token = entry.token;
-    cell.seqs.set(static_cast<size_t>(entry.seq));
-    ++n_used_;
-    uint64_t& content = content_[static_cast<size_t>(entry.seq)];
-    content += CellContent(entry.pos, entry.token);
-    if (entry.output) outputs_[static_cast<int32_t>(i)] = content;
+    Put(cells_[next_cell], entry.seq, entry.pos, entry.token);
+    const uint64_t content = content_[static_cast<size_t>(entry.seq)];
+    Recurrence& recurrence = recurrence_[static_cast<size_t>(entry.seq)];
+    if (options_.recurrent) {
+      recurrence = {Mix(recurrence.mix ^ CellContent(entry.pos, entry.token)), entry.pos};
+    }
+    if (entry.output) outputs_[static_cast<int32_t>(i)] = content + recurrence.mix;
   }
   n_decoded_tokens_ += batch.size();
   return DecodeStatus::kOk;
+}
+
+void FakeBackend::Put(Cell& cell, SeqId seq, Pos pos, Token token) {
+  cell = {.pos = pos, .token = token, .seqs = {}};
+  cell.seqs.set(static_cast<size_t>(seq));
+  ++n_used_;
+  content_[static_cast<size_t>(seq)] += CellContent(pos, token);
+}
+
+std::vector<FakeBackend::SavedCell> FakeBackend::CellsOf(SeqId seq) const {
+  std::vector<SavedCell> cells;
+  for (const Cell& cell : cells_) {
+    if (cell.seqs.test(static_cast<size_t>(seq))) cells.push_back({cell.pos, cell.token});
+  }
+  return cells;
+}
+
+size_t FakeBackend::StateSize(SeqId seq, StateParts parts) const {
+  const size_t n_cells = parts == StateParts::kAll ? CellsOf(seq).size() : 0;
+  return sizeof(Recurrence) + n_cells * sizeof(SavedCell);
+}
+
+void FakeBackend::SaveState(SeqId seq, StateParts parts, std::span<uint8_t> bytes) const {
+  POLYKV_CHECK(bytes.size() == StateSize(seq, parts));
+  std::memcpy(bytes.data(), &recurrence_[static_cast<size_t>(seq)], sizeof(Recurrence));
+  if (parts == StateParts::kUnremovable) return;
+  const std::vector<SavedCell> cells = CellsOf(seq);
+  if (cells.empty()) return;
+  std::memcpy(bytes.data() + sizeof(Recurrence), cells.data(), cells.size() * sizeof(SavedCell));
+}
+
+bool FakeBackend::LoadState(SeqId seq, StateParts parts, std::span<const uint8_t> bytes) {
+  POLYKV_CHECK(bytes.size() >= sizeof(Recurrence));
+  Recurrence& recurrence = recurrence_[static_cast<size_t>(seq)];
+  if (parts == StateParts::kAll) {
+    RemoveRange(seq, 0, kToEnd);
+    const std::span<const uint8_t> saved = bytes.subspan(sizeof(Recurrence));
+    std::vector<SavedCell> cells(saved.size() / sizeof(SavedCell));
+    if (static_cast<int32_t>(cells.size()) > info_.n_ctx - n_used_) return false;
+    if (!cells.empty()) std::memcpy(cells.data(), saved.data(), saved.size());
+    size_t next_cell = 0;
+    for (const SavedCell& cell : cells) {
+      while (cells_[next_cell].seqs.any()) ++next_cell;
+      Put(cells_[next_cell], seq, cell.pos, cell.token);
+    }
+  }
+  std::memcpy(&recurrence, bytes.data(), sizeof(Recurrence));
+  return true;
 }
 
 Token FakeBackend::Choice(int32_t output_index) const {

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,8 @@ struct FakeBackendOptions {
   int32_t n_seq_max = 64;
   int32_t n_batch = 2048;
   int32_t n_ubatch = 512;
-  int32_t eog_every = 0;         // about one token in that many ends a generation; 0: never
+  bool recurrent = false;  // beside the cells a state that only goes forward, as hybrid models
+  int32_t eog_every = 0;   // about one token in that many ends a generation; 0: never
   ManualClock* clock = nullptr;  // advanced by each Decode; null: time stands still
   TimeUs step_us = 5'000;        // cost of a step …
   TimeUs token_us = 1'000;       // … and of each token in it
@@ -40,6 +42,9 @@ class FakeBackend final : public ModelBackend {
   bool RemoveRange(SeqId seq, Pos p0, Pos p1) override;
   void ShiftPositions(SeqId seq, Pos p0, Pos p1, Pos delta) override;
   Pos MinPos(SeqId seq) const override;
+  size_t StateSize(SeqId seq, StateParts parts) const override;
+  void SaveState(SeqId seq, StateParts parts, std::span<uint8_t> bytes) const override;
+  bool LoadState(SeqId seq, StateParts parts, std::span<const uint8_t> bytes) override;
   DecodeStatus Decode(const StepBatch& batch) override;
   bool IsEndOfGeneration(Token token) const override { return token == kEndOfGeneration; }
   std::string TokenText(Token token, bool special) const override;
@@ -69,11 +74,25 @@ class FakeBackend final : public ModelBackend {
     std::bitset<kMaxSeq> seqs;
   };
 
+  // Of a recurrent model: a mix of every token so far, in order.
+  struct Recurrence {
+    uint64_t mix = 0;
+    Pos last = -1;
+  };
+  struct SavedCell {
+    Pos pos;
+    Token token;
+  };
+
+  void Put(Cell& cell, SeqId seq, Pos pos, Token token);
+  std::vector<SavedCell> CellsOf(SeqId seq) const;
+
   FakeBackendOptions options_;
   ModelInfo info_;
   std::vector<Cell> cells_;              // size n_ctx
   int32_t n_used_ = 0;                   // cells that some sequence holds
   std::vector<uint64_t> content_;        // per sequence: sum of a mix of its (pos, token) cells
+  std::vector<Recurrence> recurrence_;   // per sequence; stays empty unless options say recurrent
   std::map<int32_t, uint64_t> outputs_;  // of the last Decode: batch index → content at that token
   SeqId failing_seq_ = kNoSeq;
   bool refuse_next_ = false;

@@ -2,6 +2,7 @@
 // and by kv/fake_backend; tests/conformance runs the same suite on both.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -33,6 +34,13 @@ struct ModelInfo {
   std::string sharing_reason;  // "window", "recurrent", "split"; empty with kAnyPosition
   int32_t n_swa = 0;           // sliding window, 0: none or kept whole
   bool can_shift = true;       // ShiftPositions works
+  bool removes_ends = true;    // RemoveRange can remove the end of a sequence that it computed
+};
+
+// Which part of a sequence's memory a saved state is of.
+enum class StateParts {
+  kAll,
+  kUnremovable,  // what RemoveRange cannot take back: window and recurrent state; small
 };
 
 enum class DecodeStatus {
@@ -93,6 +101,14 @@ class ModelBackend {
 
   // Lowest position that `seq` still has cells for; -1 if it has none.
   virtual Pos MinPos(SeqId seq) const = 0;
+
+  // Bytes that SaveState writes for what `seq` holds now.
+  virtual size_t StateSize(SeqId seq, StateParts parts) const = 0;
+  // REQUIRES: bytes.size() == StateSize(seq, parts).
+  virtual void SaveState(SeqId seq, StateParts parts, std::span<uint8_t> bytes) const = 0;
+  // Replaces those parts of what `seq` holds by what was saved, of this or another sequence, on
+  // this backend. False if there are no cells for it: `seq` is to be removed whole then.
+  virtual bool LoadState(SeqId seq, StateParts parts, std::span<const uint8_t> bytes) = 0;
 
   // Computes the batch and writes its cells. Positions of each sequence continue what it holds.
   virtual DecodeStatus Decode(const StepBatch& batch) = 0;

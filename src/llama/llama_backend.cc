@@ -7,6 +7,14 @@
 #include "log.h"
 
 namespace polykv {
+namespace {
+
+llama_state_seq_flags StateFlags(StateParts parts) {
+  return parts == StateParts::kAll ? LLAMA_STATE_SEQ_FLAGS_NONE
+                                   : LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY;
+}
+
+}  // namespace
 
 LlamaBackend::LlamaBackend(common_params params, common_init_result_ptr loaded)
     : params_(std::move(params)),
@@ -48,8 +56,8 @@ void LlamaBackend::ProbeMemory() {
   if (two_cells > one_cell + kCellHeader) {
     info_.bytes_per_cell = static_cast<int64_t>(two_cells - one_cell - kCellHeader);
   }
-  can_remove_part_ = RemoveRange(0, 1, kToEnd);
-  info_.can_shift = info_.can_shift && can_remove_part_;
+  info_.removes_ends = RemoveRange(0, 1, kToEnd);
+  info_.can_shift = info_.can_shift && info_.removes_ends;
   llama_memory_clear(memory_, /*data=*/true);
   llama_synchronize(context_);
   llama_perf_context_reset(context_);
@@ -92,6 +100,24 @@ void LlamaBackend::ShiftPositions(SeqId seq, Pos p0, Pos p1, Pos delta) {
 Pos LlamaBackend::MinPos(SeqId seq) const {
   POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
   return llama_memory_seq_pos_min(memory_, seq);
+}
+
+size_t LlamaBackend::StateSize(SeqId seq, StateParts parts) const {
+  POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
+  return llama_state_seq_get_size_ext(context_, seq, StateFlags(parts));
+}
+
+void LlamaBackend::SaveState(SeqId seq, StateParts parts, std::span<uint8_t> bytes) const {
+  POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
+  const size_t n_bytes =
+      llama_state_seq_get_data_ext(context_, bytes.data(), bytes.size(), seq, StateFlags(parts));
+  POLYKV_CHECK(n_bytes == bytes.size());
+}
+
+bool LlamaBackend::LoadState(SeqId seq, StateParts parts, std::span<const uint8_t> bytes) {
+  POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
+  return llama_state_seq_set_data_ext(context_, bytes.data(), bytes.size(), seq,
+                                      StateFlags(parts)) == bytes.size();
 }
 
 DecodeStatus LlamaBackend::Decode(const StepBatch& batch) {

@@ -49,9 +49,6 @@ class LlamaBackend final : public ModelBackend {
     return params_.sampling.logit_bias_eog;
   }
 
-  // Whether RemoveRange can remove less than a whole sequence.
-  bool can_remove_part() const { return can_remove_part_; }
-
   // The logits at `output_index` of the last Decode, n_vocab of them; valid until the next Decode.
   // REQUIRES: that token was an output. Engine thread.
   std::span<const float> Logits(int32_t output_index) const;
@@ -62,6 +59,9 @@ class LlamaBackend final : public ModelBackend {
   bool RemoveRange(SeqId seq, Pos p0, Pos p1) override;
   void ShiftPositions(SeqId seq, Pos p0, Pos p1, Pos delta) override;
   Pos MinPos(SeqId seq) const override;
+  size_t StateSize(SeqId seq, StateParts parts) const override;
+  void SaveState(SeqId seq, StateParts parts, std::span<uint8_t> bytes) const override;
+  bool LoadState(SeqId seq, StateParts parts, std::span<const uint8_t> bytes) override;
   DecodeStatus Decode(const StepBatch& batch) override;
   bool IsEndOfGeneration(Token token) const override;
   std::string TokenText(Token token, bool special) const override;
@@ -82,7 +82,6 @@ class LlamaBackend final : public ModelBackend {
   llama_memory_t memory_;
   const llama_vocab* vocab_;
   ModelInfo info_;
-  bool can_remove_part_ = false;
 
   // Engine thread only.
   llama_batch_ext_ptr batch_;  // its storage is reused from step to step

@@ -317,6 +317,38 @@ TEST_P(BackendConformanceTest, EverySequenceIdIsUsable) {
   EXPECT_EQ(subject_->CellsUsed(), 0);
 }
 
+TEST_P(BackendConformanceTest, ASavedSequenceGoesOnInAnotherOne) {
+  const std::vector<Token> saved = Text(30);
+  const std::vector<Token> suffix = Text(6, 3);
+  std::vector<Token> whole = saved;
+  whole.insert(whole.end(), suffix.begin(), suffix.end());
+  const std::vector<Token> expected = PlainContinuation(2, whole, 8);
+
+  ASSERT_EQ(Prefill(0, saved), DecodeStatus::kOk);
+  ASSERT_EQ(Prefill(1, Text(9, 1)), DecodeStatus::kOk);
+  std::vector<uint8_t> bytes(backend_.StateSize(0, StateParts::kAll));
+  backend_.SaveState(0, StateParts::kAll, bytes);
+  EXPECT_TRUE(backend_.RemoveRange(0, 0, kToEnd));
+  ASSERT_TRUE(backend_.LoadState(1, StateParts::kAll, bytes)) << "in place of what it held";
+  EXPECT_EQ(subject_->CellsUsed(), 30);
+  EXPECT_EQ(subject_->Positions(1), Range(0, 30));
+  ASSERT_EQ(Prefill(1, suffix, 30), DecodeStatus::kOk);
+  EXPECT_EQ(Continue(1, 36, suffix.size(), 8), expected);
+}
+
+TEST_P(BackendConformanceTest, ALoadWithoutRoomLeavesTheOthersAlone) {
+  const auto n_ctx = static_cast<size_t>(backend_.info().n_ctx);
+  ASSERT_EQ(Prefill(0, Text(n_ctx / 2)), DecodeStatus::kOk);
+  std::vector<uint8_t> bytes(backend_.StateSize(0, StateParts::kAll));
+  backend_.SaveState(0, StateParts::kAll, bytes);
+  ASSERT_EQ(Prefill(1, Text(10)), DecodeStatus::kOk);
+  EXPECT_FALSE(backend_.LoadState(2, StateParts::kAll, bytes));
+  EXPECT_TRUE(backend_.RemoveRange(2, 0, kToEnd));
+  EXPECT_EQ(subject_->Positions(0), Range(0, static_cast<Pos>(n_ctx / 2)));
+  EXPECT_EQ(subject_->Positions(1), Range(0, 10));
+  EXPECT_EQ(subject_->CellsUsed(), static_cast<int32_t>(n_ctx / 2 + 10));
+}
+
 TEST_P(BackendConformanceTest, ABatchWithoutOutputsFillsCells) {
   StepBatch batch;
   for (const Token token : Text(9)) {

@@ -29,7 +29,7 @@ TEST(LlamaBackendTest, InfoIsWhatTheContextHas) {
   EXPECT_EQ(info.sharing, Sharing::kAnyPosition);
   EXPECT_EQ(info.n_swa, 0);
   EXPECT_EQ(backend->params().n_parallel, 2);
-  EXPECT_TRUE(backend->can_remove_part());
+  EXPECT_TRUE(backend->info().removes_ends);
   EXPECT_FALSE(backend->logit_bias_eog().empty());
   EXPECT_EQ(ReadRealCells(*backend).used, 0) << "loading leaves no cells behind";
 }
