@@ -40,6 +40,9 @@ void WriteGauges(const EngineSnapshot& snapshot, PrometheusText* text) {
   const double total = std::max(1, snapshot.kv_cells_total);
   text->Gauge(Named("kv_cache_usage_perc"), "Used share of the KV cells, 0 to 1",
               snapshot.kv_cells_used / total);
+  text->Gauge(Named("host_tier_bytes"), "Bytes of host memory that saved sequences take",
+              static_cast<double>(snapshot.host_bytes));
+  text->Gauge(Named("host_tier_entries"), "Saved sequences in host memory", snapshot.host_entries);
   text->Gauge(Named("num_requests_running"), "Requests that hold a slot", snapshot.n_running);
   text->Gauge(Named("num_requests_waiting"), "Requests that wait", snapshot.n_waiting);
   text->Gauge(Named("pool_kv_bytes"), "Bytes of KV that the pool owns itself",

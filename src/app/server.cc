@@ -23,6 +23,7 @@ using std::chrono::milliseconds;
 constexpr size_t kMaxConnections = 4096;
 constexpr size_t kOtherFiles = 512;  // open besides, refused connections among them
 constexpr milliseconds kPoll{50};
+constexpr int64_t kMiB = 1024 * 1024;
 constexpr int kFlushRounds = 40;  // rounds of kPoll for last events to reach their clients
 
 // How many files the process may have open, after raising that as far as it may.
@@ -81,6 +82,22 @@ int64_t UnixMs() {
   return std::chrono::duration_cast<milliseconds>(since_epoch).count();
 }
 
+// What llama-server keeps in host memory beside the cache.
+void SetHostMemory(const common_params& params, const LayoutRequest& layout, EngineConfig* config) {
+  config->host_bytes = params.cache_ram_mib < 0 ? -1 : params.cache_ram_mib * kMiB;
+  config->save_idle_slots = params.cache_idle_slots;
+  config->clear_idle_slots = layout.kv_unified;
+  config->checkpoints = {.max_count = params.n_ctx_checkpoints,
+                         .min_step = params.checkpoint_min_step};
+}
+
+std::string HostMemoryText(const common_params& params) {
+  if (params.cache_ram_mib == 0) return "no prompt cache";
+  return params.cache_ram_mib < 0
+             ? "prompt cache without a limit"
+             : "prompt cache of at most " + std::to_string(params.cache_ram_mib) + " MiB";
+}
+
 const char* SharingName(const ModelInfo& info) {
   return info.sharing == Sharing::kAnyPosition ? "any_position" : "off";
 }
@@ -133,6 +150,7 @@ std::optional<Problem> Server::LoadModel() {
   config_.n_ctx_session = SessionContext(backend_->info());
   config_.context_shift = backend_->params().ctx_shift;
   config_.slot_prompt_similarity = backend_->params().slot_prompt_similarity;
+  SetHostMemory(backend_->params(), layout_, &config_);
   return std::nullopt;
 }
 
@@ -176,6 +194,7 @@ std::string Server::PropsJson() const {
   props["n_ctx"] = config_.n_ctx_plain;
   props["n_ctx_session"] = config_.n_ctx_session;
   props["kv_cells_total"] = info.n_ctx;
+  props["cache_ram_mib"] = backend_->params().cache_ram_mib;
   props["seq_ids_max"] = config_.n_seq_max();
   props["bytes_per_cell"] = info.bytes_per_cell;
   props["grace_ms"] = config_.grace_ms;
@@ -206,6 +225,7 @@ std::string Server::Banner() const {
   text += line("KV", number(info.n_ctx) + " cells of " + number(info.bytes_per_cell) + " bytes, " +
                          (info.unified ? "unified" : "split: no pools, no sessions") + ", " +
                          number(config_.n_seq_max()) + " sequences");
+  text += line("host", HostMemoryText(backend_->params()));
   text += line("sharing", SharingName(info) + (info.sharing_reason.empty()
                                                    ? std::string()
                                                    : " (" + info.sharing_reason + ")"));

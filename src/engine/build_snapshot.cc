@@ -116,6 +116,8 @@ std::shared_ptr<const EngineSnapshot> BuildSnapshot(const EngineState& state, ui
   snapshot->kv_cells_used = state.cache.used();
   snapshot->kv_cells_total = state.cache.total();
   snapshot->bytes_per_cell = state.backend->info().bytes_per_cell;
+  snapshot->host_bytes = state.host.n_bytes();
+  snapshot->host_entries = static_cast<int32_t>(state.host.n_entries());
   snapshot->n_running = static_cast<int32_t>(state.running.size());
   snapshot->n_waiting = static_cast<int32_t>(state.waiting.size());
   snapshot->counters = state.counters;

@@ -9,6 +9,7 @@
 #include "engine/commands.h"
 #include "engine/snapshot.h"
 #include "kv/model_backend.h"
+#include "session/checkpoint_policy.h"
 
 namespace polykv {
 
@@ -21,6 +22,10 @@ struct EngineConfig {
   int32_t n_predict = -1;               // server-wide cap, -1: none
   float slot_prompt_similarity = 0.1F;  // llama-server's --slot-prompt-similarity
   bool context_shift = false;           // llama-server's --context-shift
+  int64_t host_bytes = 0;               // cap of the host store; -1: none, 0: no host store
+  bool save_idle_slots = false;         // idle slots' tokens go to the host store when one starts …
+  bool clear_idle_slots = false;        // … and leave the cache
+  CheckpointLimits checkpoints;         // of each sequence, where the model needs them
   int32_t prefill_chunk = 256;          // prompt tokens per step while others decode
   int32_t first_stretch = 64;         // cells kept for the start of decoding when a request starts
   int32_t max_waiting = 512;          // waiting requests beyond that: 503

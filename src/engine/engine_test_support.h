@@ -45,6 +45,7 @@ class EngineTest : public ::testing::Test {
     AttachSpec attach = {};
     bool stream = true;
     int n_choices = 1;
+    int32_t id_slot = -1;
   };
 
   static EngineConfig DefaultConfig() {
@@ -77,6 +78,7 @@ class EngineTest : public ::testing::Test {
     generation->sampler = backend_->MakeSampler();
     generation->n_predict = request.n_predict;
     generation->stream = request.stream;
+    generation->id_slot = request.id_slot;
     return generation;
   }
   Handle Submit(const Request& request) {

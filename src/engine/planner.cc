@@ -39,12 +39,10 @@ std::vector<PrefillShare> PlanPrefill(std::span<const PrefillJob> jobs,
     budget = std::min(budget, limits.chunk);
   } else {
     budget = std::min(budget, limits.n_ubatch);
-    if (jobs.size() == 1)
-      budget = std::min(budget, limits.n_batch - jobs[0].n_done % limits.n_batch);
   }
   for (const size_t job : Order(jobs, limits)) {
     if (budget <= 0) break;
-    const int32_t n_tokens = std::min(budget, jobs[job].n_left);
+    const int32_t n_tokens = std::min({budget, jobs[job].n_left, jobs[job].n_to_stop});
     plan.push_back({job, n_tokens});
     budget -= n_tokens;
   }

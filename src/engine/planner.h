@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,7 @@ struct PrefillJob {
   int32_t n_left = 0;  // tokens still to compute, > 0
   int32_t n_done = 0;  // tokens computed for this job so far, without cached ones
   TimeUs since = 0;    // waiting since
+  int32_t n_to_stop = std::numeric_limits<int32_t>::max();  // tokens up to where a step must end
 };
 
 struct PrefillLimits {
@@ -33,7 +35,7 @@ struct PrefillShare {
 // Fewest tokens left first (shortest job first keeps the mean wait low); a job that has waited
 // three times its solo time comes before all others, oldest first, so that none takes longer than
 // about four times it. While nothing decodes and one prompt is there, its chunks end where
-// llama-server's would: at multiples of n_ubatch within batches of n_batch.
+// llama-server's would: at multiples of n_ubatch between one stop and the next.
 std::vector<PrefillShare> PlanPrefill(std::span<const PrefillJob> jobs,
                                       const PrefillLimits& limits);
 

@@ -35,11 +35,13 @@ TEST(PlanPrefill, ALonePromptGoesInPhysicalBatches) {
   EXPECT_EQ(Plan({{.n_left = 100, .since = kIdle.now}}, kIdle), (Pairs{{0, 100}}));
 }
 
-TEST(PlanPrefill, ALonePromptNeverCrossesABatchBorder) {
-  PrefillLimits limits = kIdle;
-  limits.n_batch = 700;  // llama-server: 512 + 188, 512 + 188, …
-  EXPECT_EQ(Plan({{.n_left = 900, .n_done = 512, .since = limits.now}}, limits), (Pairs{{0, 188}}));
-  EXPECT_EQ(Plan({{.n_left = 712, .n_done = 700, .since = limits.now}}, limits), (Pairs{{0, 512}}));
+TEST(PlanPrefill, NeverGoesBeyondAStop) {
+  const TimeUs now = kIdle.now;
+  EXPECT_EQ(Plan({{.n_left = 900, .since = now, .n_to_stop = 188}}, kIdle), (Pairs{{0, 188}}));
+  EXPECT_EQ(Plan({{.n_left = 900, .since = now, .n_to_stop = 700}}, kIdle), (Pairs{{0, 512}}));
+  EXPECT_EQ(Plan({{.n_left = 900, .since = now, .n_to_stop = 8}, {.n_left = 901, .since = now}},
+                 While(1)),
+            (Pairs{{0, 8}, {1, 248}}));
 }
 
 TEST(PlanPrefill, KeepsToTheChunkWhileOthersDecode) {

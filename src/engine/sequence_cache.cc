@@ -1,6 +1,6 @@
 #include "engine/sequence_cache.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -34,24 +34,86 @@ void SequenceCache::TakeBack(Sequence& sequence) {
   private_cells_ += sequence.n_private();
 }
 
-bool SequenceCache::CanTrim(const Sequence& sequence, Pos length) const {
-  const int32_t window = backend_->info().n_swa;
-  return window == 0 || backend_->MinPos(sequence.id) <= std::max(0, length - window);
+ResumePoint SequenceCache::FindResume(const Sequence& sequence, Pos n_common,
+                                      bool has_new_tokens) const {
+  POLYKV_CHECK(n_common >= 0 && n_common <= sequence.n_tokens());
+  if (n_common == 0) return {};
+  return FindResumePoint(sequence.checkpoints, {.n_common = n_common,
+                                                .has_new_tokens = has_new_tokens,
+                                                .min_pos = backend_->MinPos(sequence.id),
+                                                .n_swa = backend_->info().n_swa});
+}
+
+Pos SequenceCache::Rewind(Sequence& sequence, const ResumePoint& point, Pos length) {
+  POLYKV_CHECK(length >= 0 && length <= point.n_tokens && length <= sequence.n_tokens());
+  bool done = true;
+  if (point.checkpoint) {
+    const Checkpoint& checkpoint = sequence.checkpoints[*point.checkpoint];
+    done = backend_->LoadState(sequence.id, StateParts::kUnremovable, checkpoint.state->span());
+  }
+  done = done && (length == 0 || length == sequence.n_tokens() ||
+                  backend_->RemoveRange(sequence.id, length, kToEnd));
+  if (!done || length == 0) {
+    length = 0;
+    backend_->RemoveRange(sequence.id, 0, kToEnd);
+  }
+  KeepFirst(sequence, length);
+  std::erase_if(sequence.checkpoints, [&](const Checkpoint& checkpoint) {
+    return !done || checkpoint.last_pos() > point.valid_until;
+  });
+  return length;
 }
 
 Pos SequenceCache::Trim(Sequence& sequence, Pos length) {
-  POLYKV_CHECK(length >= 0 && length <= sequence.n_tokens());
   if (length == sequence.n_tokens()) return length;
-  if (length > 0 &&
-      (!CanTrim(sequence, length) || !backend_->RemoveRange(sequence.id, length, kToEnd))) {
-    length = 0;
-  }
-  if (length == 0) backend_->RemoveRange(sequence.id, 0, kToEnd);
+  const ResumePoint point = FindResume(sequence, length, /*has_new_tokens=*/true);
+  return Rewind(sequence, point, point.n_tokens);
+}
+
+void SequenceCache::Clear(Sequence& sequence) {
+  if (!sequence.tokens.empty()) Rewind(sequence, {}, 0);
+  sequence.checkpoints.clear();
+}
+
+void SequenceCache::KeepFirst(Sequence& sequence, Pos length) {
   private_cells_ -= sequence.n_private();
   sequence.tokens.resize(static_cast<size_t>(length));
   if (sequence.lease.length() > length) sequence.lease.Shrink(length);
   private_cells_ += sequence.n_private();
-  return length;
+}
+
+void SequenceCache::AddCheckpoint(Sequence& sequence, int64_t task_id,
+                                  const CheckpointLimits& limits) {
+  MakeRoomForCheckpoint(sequence.checkpoints, limits, task_id, sequence.n_tokens());
+  const size_t size = backend_->StateSize(sequence.id, StateParts::kUnremovable);
+  auto state = std::make_shared<HostBytes>(size);
+  if (state->size() != size) return;
+  backend_->SaveState(sequence.id, StateParts::kUnremovable, state->span());
+  sequence.checkpoints.push_back({.task_id = task_id,
+                                  .n_tokens = sequence.n_tokens(),
+                                  .min_pos = backend_->MinPos(sequence.id),
+                                  .state = std::move(state)});
+}
+
+bool SequenceCache::Save(const Sequence& sequence, HostStore& store) const {
+  POLYKV_CHECK(sequence.lease.length() == 0);
+  if (sequence.tokens.empty() || store.Holds(sequence.tokens)) return false;
+  const size_t size = backend_->StateSize(sequence.id, StateParts::kAll);
+  SavedSequence* saved = store.AddOrNull(sequence.tokens, sequence.checkpoints, size);
+  if (saved == nullptr) return false;
+  backend_->SaveState(sequence.id, StateParts::kAll, saved->state.span());
+  return true;
+}
+
+void SequenceCache::Load(Sequence& sequence, SavedSequence saved) {
+  Clear(sequence);
+  if (!backend_->LoadState(sequence.id, StateParts::kAll, saved.state.span())) {
+    backend_->RemoveRange(sequence.id, 0, kToEnd);
+    return;
+  }
+  sequence.tokens = std::move(saved.tokens);
+  sequence.checkpoints = std::move(saved.checkpoints);
+  private_cells_ += sequence.n_private();
 }
 
 void SequenceCache::Shift(Sequence& sequence, Pos p0, Pos p1) {

@@ -4,8 +4,10 @@
 #include <memory>
 #include <span>
 
+#include "engine/host_store.h"
 #include "kv/model_backend.h"
 #include "pool/pool_tree.h"
+#include "session/checkpoint_policy.h"
 #include "session/sequence.h"
 
 namespace polykv {
@@ -35,10 +37,16 @@ class SequenceCache {
     return sequence.n_private() + PoolTree::SoleCells(sequence.lease);
   }
 
-  // Keeps the first `length` tokens. Returns what is left: `length`, or 0 where the memory cannot
-  // go back to that point (recurrent state, a window that has moved on).
+  // What can be kept of the first `n_common` tokens, for a prompt that begins with them;
+  // `has_new_tokens`: and goes on. Less than all of them where the memory cannot go back (recurrent
+  // state, a window that has moved on) and no checkpoint helps.
+  ResumePoint FindResume(const Sequence& sequence, Pos n_common, bool has_new_tokens) const;
+  // Goes back to that point and leaves `length` tokens, at most point.n_tokens. Returns what is
+  // left: `length`, or 0 if the memory refused. REQUIRES: `point` is the sequence's.
+  Pos Rewind(Sequence& sequence, const ResumePoint& point, Pos length);
+  // Keeps the first `length` tokens, or as many of them as the memory can; returns how many.
   Pos Trim(Sequence& sequence, Pos length);
-  void Clear(Sequence& sequence) { Trim(sequence, 0); }
+  void Clear(Sequence& sequence);
 
   // Drops the tokens [p0, p1); those after them move down to p0 on.
   // REQUIRES: the memory can shift; the sequence shares no cell; 0 <= p0 <= p1 <= its length.
@@ -47,12 +55,23 @@ class SequenceCache {
   // The model has computed these tokens at the end of the sequence.
   void Append(Sequence& sequence, std::span<const Token> tokens);
 
+  // Saves what the memory needs to come back to the sequence as it is now. No checkpoint is made
+  // if the system has no memory for it.
+  void AddCheckpoint(Sequence& sequence, int64_t task_id, const CheckpointLimits& limits);
+
+  // A copy of the sequence into the store, if it is not there already and fits. False: nothing new.
+  // REQUIRES: no lease.
+  bool Save(const Sequence& sequence, HostStore& store) const;
+  // The sequence becomes what was saved, or empty if the model refuses. REQUIRES: no lease; the
+  // cells are free or its own.
+  void Load(Sequence& sequence, SavedSequence saved);
+
   // Frees what only the pool itself holds; returns its sequence id for reuse, kNoSeq if it had
   // none.
   SeqId DropPool(PoolNode& pool);
 
  private:
-  bool CanTrim(const Sequence& sequence, Pos length) const;
+  void KeepFirst(Sequence& sequence, Pos length);
 
   ModelBackend* backend_;
   PoolTree* pools_;

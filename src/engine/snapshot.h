@@ -105,6 +105,8 @@ struct EngineSnapshot {
   int32_t kv_cells_used = 0;
   int32_t kv_cells_total = 0;
   int64_t bytes_per_cell = 0;
+  int64_t host_bytes = 0;  // of saved sequences in host memory
+  int32_t host_entries = 0;
   int32_t n_running = 0;
   int32_t n_waiting = 0;
   Counters counters;

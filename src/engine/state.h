@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "engine/commands.h"
 #include "engine/engine.h"
+#include "engine/host_store.h"
 #include "engine/sequence_cache.h"
 #include "engine/snapshot.h"
 #include "pool/pool_tree.h"
@@ -26,6 +27,9 @@ struct Slot {
   Generation* running = nullptr;  // null: free
   TimeUs last_used = -1;
   SlotView last;  // how the latest request left it, for /slots
+
+  // Whether a request works on its own sequence; one of a session only takes the seat.
+  bool in_use() const { return running != nullptr && running->sequence == &own; }
 };
 
 // A pool whose cells are being computed.
@@ -48,6 +52,7 @@ struct EngineState {
         clock(time),
         pools(settings.boot_id),
         cache(model, &pools),
+        host(settings.host_bytes, model->info().n_ctx),
         pool_seqs(settings.n_parallel, settings.max_pools),
         session_seqs(settings.n_parallel + settings.max_pools, settings.max_sessions) {
     for (int32_t id = 0; id < settings.n_parallel; ++id) {
@@ -65,6 +70,7 @@ struct EngineState {
 
   PoolTree pools;
   SequenceCache cache;
+  HostStore host;
   SeqAllocator pool_seqs;
   SeqAllocator session_seqs;
   std::vector<Slot> slots;  // never resized

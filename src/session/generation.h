@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "meter/rate_window.h"
+#include "session/checkpoint_policy.h"
 #include "session/request.h"
 #include "session/session.h"
 #include "session/text_assembler.h"
@@ -39,6 +40,7 @@ struct Generation {
   std::shared_ptr<Session> session;  // null: a plain request, on its slot's own sequence
   Sequence* sequence = nullptr;      // set with the slot
   int32_t n_ctx = 0;                 // tokens that its context may hold
+  Stretch stretch;                   // the part of the prompt under way
   bool announced = false;            // Started has gone out
   bool shifted = false;              // its context was full and lost tokens
   int64_t lead = kNoLead;            // task whose prompt it takes over

@@ -112,7 +112,9 @@ struct GenerationRequest {
   bool return_progress = false;
   bool keep_tokens = false;  // Finished::tokens wanted (return_tokens or n_probs)
   bool cache_prompt = true;
-  bool special = false;                        // render special tokens as text
+  bool keeps_state = true;       // takes part in the prompt cache and makes checkpoints
+  std::vector<Pos> user_starts;  // of the prompt's user messages, ascending; where it may be cut
+  bool special = false;          // render special tokens as text
   std::unordered_set<Token> preserved_tokens;  // special tokens that are rendered all the same
   int32_t id_slot = -1;                        // -1: any
   AttachSpec attach;

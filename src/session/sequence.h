@@ -4,6 +4,7 @@
 
 #include "base/types.h"
 #include "pool/pool_tree.h"
+#include "session/checkpoint.h"
 
 namespace polykv {
 
@@ -13,6 +14,7 @@ struct Sequence {
   SeqId id = kNoSeq;          // kNoSeq: holds nothing
   std::vector<Token> tokens;  // parallel to the cells [0, n)
   PoolLease lease;
+  std::vector<Checkpoint> checkpoints;  // oldest first
 
   int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
   int32_t n_private() const { return n_tokens() - lease.length(); }

@@ -114,14 +114,35 @@ Result<common_json> NativeBody(const ServedModel::State& model, Endpoint endpoin
   return body;
 }
 
+// What the chat template puts in front of the messages of each role.
+common_chat_msg_delimiters MessageDelimiters(const ServedModel::State& model,
+                                             const common_json& data) {
+  auto delimiters = common_chat_msg_delimiters_parse(
+      json_value(data, "message_delimiters", common_json::array()));
+  delimiters.tokenize(model.vocab);
+  return delimiters;
+}
+
+std::vector<Pos> UserStarts(const common_chat_msg_delimiters& delimiters,
+                            const llama_tokens& prompt) {
+  std::vector<Pos> starts;
+  for (const common_chat_msg_span& span : delimiters.split(prompt).spans) {
+    if (span.role == COMMON_CHAT_ROLE_USER) starts.push_back(static_cast<Pos>(span.pos));
+  }
+  return starts;
+}
+
 // Makes the engine's requests and the writer's plan, generation by generation.
 class JobBuilder {
  public:
-  JobBuilder(const ServedModel::State& model, task_params params, const AttachFields& attach,
-             int32_t id_slot, std::string request_id)
+  JobBuilder(const ServedModel::State& model, Endpoint endpoint, task_params params,
+             const AttachFields& attach, common_chat_msg_delimiters delimiters, int32_t id_slot,
+             std::string request_id)
       : model_(model),
+        endpoint_(endpoint),
         params_(std::move(params)),
         attach_(attach),
+        delimiters_(std::move(delimiters)),
         id_slot_(id_slot),
         request_id_(std::move(request_id)) {
     plan_.vocab = model.vocab;
@@ -187,6 +208,8 @@ class JobBuilder {
     request->return_progress = params.return_progress;
     request->keep_tokens = params.return_tokens || params.sampling.n_probs > 0;
     request->cache_prompt = params.cache_prompt;
+    request->keeps_state = endpoint_ != Endpoint::kInfill;
+    request->user_starts = UserStarts(delimiters_, prompt);
     request->special = model_.params.special;
     request->preserved_tokens = {params.sampling.preserved_tokens.begin(),
                                  params.sampling.preserved_tokens.end()};
@@ -204,8 +227,10 @@ class JobBuilder {
   }
 
   const ServedModel::State& model_;
+  const Endpoint endpoint_;
   const task_params params_;
   const AttachFields& attach_;
+  const common_chat_msg_delimiters delimiters_;
   const int32_t id_slot_;
   const std::string request_id_;
   ResponseWriter::Plan plan_;
@@ -245,7 +270,8 @@ Result<CompletionJob> BuildJob(const ServedModel::State& model, Endpoint endpoin
           CheckGenerations(model, attach, params, prompts.value().size())) {
     return *std::move(problem);
   }
-  JobBuilder builder(model, std::move(params), attach, json_value(data, "id_slot", -1), request_id);
+  JobBuilder builder(model, endpoint, std::move(params), attach, MessageDelimiters(model, data),
+                     json_value(data, "id_slot", -1), request_id);
   for (const llama_tokens& prompt : prompts.value()) {
     if (std::optional<Problem> problem = builder.AddPrompt(prompt)) return *std::move(problem);
   }

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "engine/steps/materialize.h"
 #include "engine/steps/pressure.h"
+#include "engine/steps/prompt_cache.h"
 #include "engine/steps/retire.h"
 #include "pool/prefix.h"
 
@@ -83,6 +84,7 @@ std::shared_ptr<Session> OpenSession(EngineState& state, const AttachSpec& attac
 struct Want {                      // what a request takes over and from where
   std::shared_ptr<PoolNode> pool;  // null: none that it can share from
   PrefixMatch match;
+  ResumePoint resume;  // of the own cells
   std::string miss_reason;
 };
 
@@ -95,34 +97,56 @@ uint64_t& MissCounter(Counters::MissReasons& miss, const std::string& reason) {
   return miss.diverged;
 }
 
+struct SlotChoice {
+  Slot* slot = nullptr;     // null: none is free
+  bool loses_much = false;  // of what it holds, so that the prompt cache should be looked into
+};
+
+float Similarity(const Slot& slot, const Generation& generation) {
+  return static_cast<float>(LongestCommonPrefix(slot.own.tokens, generation.request->prompt)) /
+         static_cast<float>(generation.n_prompt());
+}
+
+// Whether the slot, `similarity` of whose prompt it holds, would lose more than half of its tokens.
+bool LosesMuch(const Slot& slot, const Generation& generation, float similarity) {
+  const float kept = similarity * static_cast<float>(generation.n_prompt()) /
+                     static_cast<float>(slot.own.n_tokens());
+  return kept < 0.5F;
+}
+
+SlotChoice ChosenById(EngineState& state, const Generation& generation) {
+  const auto index = static_cast<size_t>(generation.request->id_slot) % state.slots.size();
+  Slot& slot = state.slots[index];
+  if (slot.running != nullptr) return {};
+  const float threshold = state.config.slot_prompt_similarity;
+  if (threshold == 0 || slot.own.tokens.empty()) return {&slot};
+  const float similarity = Similarity(slot, generation);
+  return {&slot, LosesMuch(slot, generation, similarity > threshold ? similarity : 0)};
+}
+
 // The free slot that holds most of the prompt if that is worth it, else the least recently used
 // one; llama-server's choice, ties included. Sessions bring their own sequence and only need the
 // seat.
-Slot* ChooseSlot(EngineState& state, const Generation& generation) {
+SlotChoice ChooseSlot(EngineState& state, const Generation& generation) {
+  if (generation.request->id_slot >= 0) return ChosenById(state, generation);
   const auto free = [](const Slot& slot) { return slot.running == nullptr; };
-  if (generation.request->id_slot >= 0) {
-    const auto index = static_cast<size_t>(generation.request->id_slot) % state.slots.size();
-    return free(state.slots[index]) ? &state.slots[index] : nullptr;
-  }
   Slot* best = nullptr;
   if (generation.session == nullptr && state.config.slot_prompt_similarity > 0) {
     float best_similarity = state.config.slot_prompt_similarity;
     for (Slot& slot : state.slots) {
       if (!free(slot) || slot.own.tokens.empty()) continue;
-      const float similarity =
-          static_cast<float>(LongestCommonPrefix(slot.own.tokens, generation.request->prompt)) /
-          static_cast<float>(generation.n_prompt());
+      const float similarity = Similarity(slot, generation);
       if (similarity > best_similarity) {
         best_similarity = similarity;
         best = &slot;
       }
     }
+    if (best != nullptr) return {best, LosesMuch(*best, generation, best_similarity)};
   }
-  if (best != nullptr) return best;
   for (Slot& slot : state.slots) {
     if (free(slot) && (best == nullptr || slot.last_used <= best->last_used)) best = &slot;
   }
-  return best;
+  return {best, /*loses_much=*/true};
 }
 
 // Finds the request's pool and makes sure that its cells are there or on their way.
@@ -212,10 +236,20 @@ void CountAttach(EngineState& state, const Generation& generation, PoolNode* poo
   if (n_reused > 0) ++pool->hits;
 }
 
+// What the sequence itself can contribute, which may be less than it has in common with the prompt.
+void FindResume(const EngineState& state, const Generation& generation, const Sequence& sequence,
+                Want* want) {
+  if (want->match.n_own == 0) return;
+  const std::vector<Token>& prompt = generation.request->prompt;
+  const int32_t n_common = LongestCommonPrefix(prompt, sequence.tokens);
+  want->resume = state.cache.FindResume(sequence, n_common, n_common < generation.n_prompt());
+  want->match.n_own = std::min(want->match.n_own, want->resume.n_tokens);
+}
+
 // Takes over the cached prefix; returns its length.
 int32_t TakePrefix(EngineState& state, Sequence& sequence, const Want& want) {
   state.cache.TakeBack(sequence);
-  if (want.match.n_pool == 0) return state.cache.Trim(sequence, want.match.n_own);
+  if (want.match.n_pool == 0) return state.cache.Rewind(sequence, want.resume, want.match.n_own);
   state.cache.Clear(sequence);
   state.cache.Share(sequence, want.pool, want.match.n_pool);
   return want.match.n_pool;
@@ -246,12 +280,14 @@ void Start(EngineState& state, Generation& generation, Slot& slot, Sequence& seq
     report.prefix_break_at = want.match.n_common;
     if (want.match.n_common == 0) report.miss_reason = "diverged";
   }
+  generation.stretch = {n_reused, n_reused};
   generation.timings.t_start = now;
   generation.timings.n_prompt_cached = n_reused;
   generation.timings.n_prompt_processed = 0;
   generation.request->sampler->AcceptPrompt(generation.request->prompt);
   CountAttach(state, generation, want.pool.get(), n_reused);
   Announce(state, generation);
+  SaveIdleSlots(state);
   state.changed = true;
 }
 
@@ -288,9 +324,12 @@ Outcome TryStart(EngineState& state, Generation& generation) {
     return Outcome::kAnswered;
   }
   if (!EnoughSlots(state, generation)) return Outcome::kNoRoom;
-  Slot* const slot = ChooseSlot(state, generation);
+  const auto [slot, loses_much] = ChooseSlot(state, generation);
   if (slot == nullptr) return Outcome::kLater;
   Session* const session = generation.session.get();
+  if (session == nullptr && loses_much && request.keeps_state) {
+    RefreshSlot(state, *slot, request.prompt);
+  }
   if (session != nullptr && !AcquireSequence(state, *session)) return Outcome::kLater;
   Sequence& sequence = session != nullptr ? session->sequence : slot->own;
   const std::span<const Token> own =
@@ -307,6 +346,7 @@ Outcome TryStart(EngineState& state, Generation& generation) {
                         std::to_string(want->match.n_common) + " tokens only"));
     return Outcome::kAnswered;
   }
+  FindResume(state, generation, sequence, &*want);
   const Outcome room = CheckRoom(state, generation, sequence, *want);
   if (room != Outcome::kStarted) return room;
   Start(state, generation, *slot, sequence, *want);

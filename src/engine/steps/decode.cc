@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "engine/planner.h"
 #include "engine/steps/admit.h"
+#include "engine/steps/checkpoint.h"
 #include "engine/steps/materialize.h"
 #include "engine/steps/pressure.h"
 #include "engine/steps/retire.h"
@@ -54,13 +55,20 @@ Entries PlanStep(EngineState& state) {
     if (generation->phase == Phase::kDecode) entries.push_back({.generation = generation.get()});
     if (generation->phase != Phase::kPrefill) continue;
     prefills.push_back({.generation = generation.get()});
-    jobs.push_back({generation->n_prompt_left(), generation->timings.n_prompt_processed,
-                    generation->timings.t_queued});
+    EnterStretch(state, *generation);
+    jobs.push_back({.n_left = generation->n_prompt_left(),
+                    .n_done = generation->timings.n_prompt_processed,
+                    .since = generation->timings.t_queued,
+                    .n_to_stop = generation->stretch.end - generation->sequence->n_tokens()});
   }
   for (Materialization& pool : state.materializing) {
     prefills.push_back({.pool = &pool});
     const PoolNode& node = *pool.node;
-    jobs.push_back({node.length() - node.n_materialized, node.n_materialized, pool.since});
+    const int32_t n_batch = state.backend->info().n_batch;
+    jobs.push_back({.n_left = node.length() - node.n_materialized,
+                    .n_done = node.n_materialized,
+                    .since = pool.since,
+                    .n_to_stop = n_batch - node.n_materialized % n_batch});
   }
   std::sort(entries.begin(), entries.end(), [](const BatchEntry& a, const BatchEntry& b) {
     return a.generation->slot_id < b.generation->slot_id;  // llama-server's order

@@ -12,8 +12,7 @@ namespace {
 bool Idle(const Session& session) { return !session.running && session.sequence.id != kNoSeq; }
 
 bool Idle(const Slot& slot) {  // its own sequence may be dropped
-  const bool in_use = slot.running != nullptr && slot.running->sequence == &slot.own;
-  return !in_use && slot.own.n_tokens() > 0;
+  return !slot.in_use() && slot.own.n_tokens() > 0;
 }
 
 // A sequence that nobody is using, and when somebody last did.
