@@ -122,6 +122,7 @@ void SequenceCache::Shift(Sequence& sequence, Pos p0, Pos p1) {
   POLYKV_CHECK(backend_->RemoveRange(sequence.id, p0, p1));
   backend_->ShiftPositions(sequence.id, p1, kToEnd, p0 - p1);
   sequence.tokens.erase(sequence.tokens.begin() + p0, sequence.tokens.begin() + p1);
+  sequence.checkpoints.clear();
   private_cells_ -= p1 - p0;
 }
 
