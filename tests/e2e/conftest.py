@@ -53,6 +53,12 @@ def llama_source() -> Path:
 
 
 @pytest.fixture(scope="session")
+def tiny_models() -> Path:
+    """The folder of the models that tests/peer/tiny_models.py writes."""
+    return _path("POLYKV_TINY_MODELS")
+
+
+@pytest.fixture(scope="session")
 def servers(
     model: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Servers]:
