@@ -128,6 +128,7 @@ class Engine::Impl {
 
   void CheckIntegrity() const {
     state_.pools.CheckIntegrity();
+    state_.host.CheckIntegrity();
     int32_t cells = 0;
     int32_t n_session_seqs = 0;
     for (const Slot& slot : state_.slots) {

@@ -79,6 +79,12 @@ void HostStore::DropBeyondMaxTokens() {
   }
 }
 
+void HostStore::CheckIntegrity() const {
+  int64_t n_bytes = 0;
+  for (const SavedSequence& entry : entries_) n_bytes += entry.n_bytes();
+  POLYKV_CHECK(n_bytes == n_bytes_ && (max_bytes_ < 0 || n_bytes <= max_bytes_));
+}
+
 const SavedSequence* HostStore::FindBetterOrNull(std::span<const Token> prompt,
                                                  std::span<const Token> own) const {
   const SavedSequence* best = nullptr;

@@ -46,6 +46,9 @@ class HostStore {
                            size_t state_size);
   void DropBeyondMaxTokens();  // the oldest first
 
+  // Recounts the bytes; aborts on a difference.
+  void CheckIntegrity() const;
+
   // The entry from which `prompt` has more to reuse than from `own`, in share of the prompt and in
   // share of the entry; null if there is none. Valid until the next call.
   const SavedSequence* FindBetterOrNull(std::span<const Token> prompt,

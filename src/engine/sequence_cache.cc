@@ -96,7 +96,6 @@ void SequenceCache::AddCheckpoint(Sequence& sequence, int64_t task_id,
 }
 
 bool SequenceCache::Save(const Sequence& sequence, HostStore& store) const {
-  POLYKV_CHECK(sequence.lease.length() == 0);
   if (sequence.tokens.empty() || store.Holds(sequence.tokens)) return false;
   const size_t size = backend_->StateSize(sequence.id, StateParts::kAll);
   SavedSequence* saved = store.AddOrNull(sequence.tokens, sequence.checkpoints, size);

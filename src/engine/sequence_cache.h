@@ -59,11 +59,11 @@ class SequenceCache {
   // if the system has no memory for it.
   void AddCheckpoint(Sequence& sequence, int64_t task_id, const CheckpointLimits& limits);
 
-  // A copy of the sequence into the store, if it is not there already and fits. False: nothing new.
-  // REQUIRES: no lease.
+  // A copy of the sequence, shared cells included, into the store, if it is not there already and
+  // fits. False: nothing new.
   bool Save(const Sequence& sequence, HostStore& store) const;
-  // The sequence becomes what was saved, or empty if the model refuses. REQUIRES: no lease; the
-  // cells are free or its own.
+  // The sequence becomes what was saved, or empty if the model refuses. REQUIRES: the cells are
+  // free or its own.
   void Load(Sequence& sequence, SavedSequence saved);
 
   // Frees what only the pool itself holds; returns its sequence id for reuse, kNoSeq if it had

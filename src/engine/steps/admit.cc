@@ -287,7 +287,6 @@ void Start(EngineState& state, Generation& generation, Slot& slot, Sequence& seq
   generation.request->sampler->AcceptPrompt(generation.request->prompt);
   CountAttach(state, generation, want.pool.get(), n_reused);
   Announce(state, generation);
-  SaveIdleSlots(state);
   state.changed = true;
 }
 
@@ -351,6 +350,7 @@ Outcome TryStart(EngineState& state, Generation& generation) {
   if (room != Outcome::kStarted) return room;
   Start(state, generation, *slot, sequence, *want);
   StartChoices(state, generation);
+  SaveIdleSlots(state);
   return room;
 }
 
