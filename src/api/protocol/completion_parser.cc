@@ -156,6 +156,7 @@ class JobBuilder {
     request.value()->id_slot = id_slot_;
     request.value()->attach = attach_.spec;
     request.value()->n_keep = KeptByShift(params_, prompt);
+    request.value()->user_starts = UserStarts(delimiters_, prompt);
     for (int32_t choice = 1; choice < params_.n_cmpl; ++choice) {
       Result<std::unique_ptr<GenerationRequest>> other = Make(prompt, choice);
       if (!other.ok()) return other.problem();
@@ -209,7 +210,6 @@ class JobBuilder {
     request->keep_tokens = params.return_tokens || params.sampling.n_probs > 0;
     request->cache_prompt = params.cache_prompt;
     request->keeps_state = endpoint_ != Endpoint::kInfill;
-    request->user_starts = UserStarts(delimiters_, prompt);
     request->special = model_.params.special;
     request->preserved_tokens = {params.sampling.preserved_tokens.begin(),
                                  params.sampling.preserved_tokens.end()};
