@@ -60,6 +60,8 @@ class Suite:
         self._log = self._results / f"{self.name}-{label}.log"
         self._junit = self._results / f"{self.name}-{label}.xml"
         environment = clean_environment() | {
+            # Or the tools under test see a tree that git ignores.
+            "GIT_CEILING_DIRECTORIES": str(self._results),
             "LLAMA_SERVER_BIN_PATH": str(self._server),
             "PEER_SUITE_MODELS": str(self._models),
             "PORT": str(free_port()),

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+MAX_PROBLEM_LENGTH = 200
+
 
 @dataclass(frozen=True)
 class Exclusion:
@@ -34,7 +36,7 @@ def read_exclusions(text: str) -> list[Exclusion]:
 
 
 def read_results(junit: Path) -> dict[str, str | None]:
-    """Test -> None if it passed, else the first line of what went wrong."""
+    """Test -> None if it passed, else the beginning of what went wrong, on one line."""
     return {_name(case): _problem(case) for case in ET.parse(junit).getroot().iter("testcase")}
 
 
@@ -46,7 +48,7 @@ def _problem(case: ET.Element) -> str | None:
     for kind in ("failure", "error", "skipped"):
         element = case.find(kind)
         if element is not None:
-            return element.get("message", kind).strip().partition("\n")[0]
+            return element.get("message", kind).strip().partition("\n")[0][:MAX_PROBLEM_LENGTH]
     return None
 
 
