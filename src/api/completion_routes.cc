@@ -11,7 +11,10 @@
 namespace polykv {
 namespace {
 
-constexpr std::chrono::milliseconds kSlice{100};  // how soon a client that has gone is noticed
+// How soon a client that has gone is noticed: before its request has started, and afterwards.
+// Hundreds may wait to start, and each look takes time from those that run.
+constexpr std::chrono::milliseconds kWaitingSlice{500};
+constexpr std::chrono::milliseconds kSlice{100};
 
 std::unique_ptr<GenerationSet> PostAll(CompletionJob* job, Engine* engine) {
   auto set = std::make_unique<GenerationSet>(job->channel, job->n_generations);
@@ -47,10 +50,12 @@ void Record(std::shared_ptr<StreamRecording> recording, HttpResponse* response) 
 HttpResponse RespondWhole(CompletionJob job, std::unique_ptr<GenerationSet> set,
                           const HttpRequest& request) {
   std::vector<Finished> results(set->size());
+  std::chrono::milliseconds slice = kWaitingSlice;
   while (!set->all_finished()) {
     if (request.should_stop()) return ClientIsGone();
-    auto message = set->Next(kSlice);
+    auto message = set->Next(slice);
     if (!message.has_value()) continue;
+    slice = kSlice;
     if (const auto* problem = std::get_if<Problem>(&message->event))
       return ProblemResponse(*problem);
     if (auto* finished = std::get_if<Finished>(&message->event)) {
@@ -74,7 +79,7 @@ HttpResponse RespondWhole(CompletionJob job, std::unique_ptr<GenerationSet> set,
 std::optional<GenerationMessage> FirstEvent(GenerationSet* set,
                                             const std::function<bool()>& should_stop) {
   while (!should_stop()) {
-    if (auto message = set->Next(kSlice)) return message;
+    if (auto message = set->Next(kWaitingSlice)) return message;
   }
   return std::nullopt;
 }
