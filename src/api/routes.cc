@@ -32,7 +32,6 @@ void AddUnsupportedRoutes(HttpServer* server) {
   server->Post("/slots/:id_slot",
                NotSupported("This server does not support slots action. Start it with "
                             "`--slot-save-path`"));
-  server->Post("/lora-adapters", NotSupported("Adapters are set at the start of this server"));
   server->Post("/v1/chat/completions/control", NotSupported("This server has no realtime control"));
 }
 
@@ -43,6 +42,7 @@ void AddRoutes(HttpServer* server, const Services* services) {
   AddTextRoutes(server, services);
   AddStatusRoutes(server, services);
   AddMetricsRoutes(server, services);
+  AddAdapterRoutes(server, services);
   AddPoolRoutes(server, services);
   AddSessionRoutes(server, services);
   AddStreamRoutes(server, services);

@@ -69,9 +69,6 @@ void AddStatusRoutes(HttpServer* server, const Services* services) {
   server->Post("/props", [services](const HttpRequest&) { return ChangeProps(*services); });
   server->Get("/slots",
               [services](const HttpRequest& request) { return Slots(*services, request); });
-  server->Get("/lora-adapters", [services](const HttpRequest&) {
-    return JsonResponse(services->model->LoraAdaptersBody());
-  });
 }
 
 }  // namespace polykv

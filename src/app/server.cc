@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <map>
 #include <random>
 #include <utility>
 
@@ -68,6 +69,14 @@ LayoutRequest Layout(const ServerParams& params) {
           .kv_unified = params.params->kv_unified,
           .split_cache = params.split_cache,
           .per_slot_limit = params.params->kv_unified_per_slot};
+}
+
+AdapterSet AdaptersAtStart(const common_params& params) {
+  std::map<int32_t, float> scale_of;
+  for (const common_adapter_lora_info& adapter : params.lora_adapters) {
+    scale_of.emplace(static_cast<int32_t>(scale_of.size()), adapter.scale);
+  }
+  return {scale_of, static_cast<int32_t>(scale_of.size())};
 }
 
 PoolId RandomBootId() {
@@ -148,6 +157,7 @@ std::optional<Problem> Server::LoadModel() {
   backend_ = std::move(backend.value());
   config_.n_ctx_plain = PlainContext(layout_, backend_->info());
   config_.n_ctx_session = SessionContext(backend_->info());
+  config_.adapters = AdaptersAtStart(backend_->params());
   config_.context_shift = backend_->params().ctx_shift;
   config_.slot_prompt_similarity = backend_->params().slot_prompt_similarity;
   SetHostMemory(backend_->params(), layout_, &config_);

@@ -103,6 +103,7 @@ std::shared_ptr<const EngineSnapshot> BuildSnapshot(const EngineState& state, ui
   snapshot->version = version;
   snapshot->boot_id = state.config.boot_id;
   snapshot->draining = state.draining;
+  snapshot->adapters = state.adapters;
   for (const auto& [id, node] : state.pools.nodes()) snapshot->pools.push_back(ViewOf(*node));
   for (const auto& [id, session] : state.sessions) {
     snapshot->sessions.push_back(ViewOf(state, *session));

@@ -61,6 +61,13 @@ struct EndSessions {
       std::make_shared<Channel<Result<int32_t>>>();  // number of sessions ended
 };
 
-using Command = std::variant<SubmitGeneration, CreatePool, ChangePool, EndSessions>;
+// Requests that start from now on and name no adapters compute with these, and new pools.
+struct SetAdapters {
+  AdapterSet adapters;
+  std::shared_ptr<Channel<Result<AdapterSet>>> channel =
+      std::make_shared<Channel<Result<AdapterSet>>>();  // the same set, when it holds
+};
+
+using Command = std::variant<SubmitGeneration, CreatePool, ChangePool, EndSessions, SetAdapters>;
 
 }  // namespace polykv

@@ -39,6 +39,11 @@ struct Apply {
     }
   }
   void operator()(ChangePool& command) const { HandleChangePool(state, command); }
+  void operator()(SetAdapters& command) const {
+    state.adapters = command.adapters;
+    state.adapter_answers.emplace_back(command.channel, std::move(command.adapters));
+    state.changed = true;
+  }
   void operator()(EndSessions& command) const {
     std::vector<SessionId> ids;
     if (!command.session_id.empty()) {
@@ -69,6 +74,7 @@ struct Refuse {
   void operator()(CreatePool& command) const { command.channel->Push(kStopped); }
   void operator()(ChangePool& command) const { command.channel->Push(kStopped); }
   void operator()(EndSessions& command) const { command.channel->Push(kStopped); }
+  void operator()(SetAdapters& command) const { command.channel->Push(kStopped); }
 };
 
 template <typename Answers>
@@ -213,6 +219,7 @@ class Engine::Impl {
     Flush(state_.pool_answers);
     Flush(state_.status_answers);
     Flush(state_.end_answers);
+    Flush(state_.adapter_answers);
   }
 
   // Everybody who still waits gets an answer.

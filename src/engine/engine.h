@@ -31,6 +31,7 @@ struct EngineConfig {
   int32_t max_waiting = 512;          // waiting requests beyond that: 503
   int64_t grace_ms = 30'000;          // a pool without references lives on that long
   int64_t session_idle_ms = 600'000;  // a session unused for that long is forgotten
+  AdapterSet adapters;                // for requests that name none, until SetAdapters
   PoolId boot_id = 1000;              // first pool id; a multiple of 1,000, random per boot
 
   // n_seq_max that the backend must have: slots, pools, sessions and two scratch sequences when

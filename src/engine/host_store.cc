@@ -40,19 +40,20 @@ bool BeginsWith(std::span<const Token> tokens, std::span<const Token> prefix) {
 
 int64_t SavedSequence::n_bytes() const { return BytesOf(tokens, checkpoints, state.size()); }
 
-bool HostStore::Holds(std::span<const Token> tokens) const {
-  return std::any_of(entries_.begin(), entries_.end(), [tokens](const SavedSequence& entry) {
-    return BeginsWith(entry.tokens, tokens);
+bool HostStore::Holds(std::span<const Token> tokens, const AdapterSet& adapters) const {
+  return std::any_of(entries_.begin(), entries_.end(), [&](const SavedSequence& entry) {
+    return entry.adapters == adapters && BeginsWith(entry.tokens, tokens);
   });
 }
 
-SavedSequence* HostStore::AddOrNull(std::span<const Token> tokens,
+SavedSequence* HostStore::AddOrNull(std::span<const Token> tokens, const AdapterSet& adapters,
                                     std::span<const Checkpoint> checkpoints, size_t state_size) {
   const int64_t n_bytes = BytesOf(tokens, checkpoints, state_size);
   const bool limited = max_bytes_ >= 0;
   if (limited && n_bytes > max_bytes_) return nullptr;
   for (auto it = entries_.begin(); it != entries_.end();) {
-    it = BeginsWith(tokens, it->tokens) ? Erase(it) : std::next(it);
+    const bool replaced = it->adapters == adapters && BeginsWith(tokens, it->tokens);
+    it = replaced ? Erase(it) : std::next(it);
   }
   while (limited && n_bytes_ + n_bytes > max_bytes_) Erase(entries_.begin());
   HostBytes state(state_size);
@@ -60,6 +61,7 @@ SavedSequence* HostStore::AddOrNull(std::span<const Token> tokens,
   n_bytes_ += n_bytes;
   return &entries_.emplace_back(
       SavedSequence{.tokens = {tokens.begin(), tokens.end()},
+                    .adapters = adapters,
                     .checkpoints = {checkpoints.begin(), checkpoints.end()},
                     .state = std::move(state)});
 }
@@ -86,12 +88,13 @@ void HostStore::CheckIntegrity() const {
 }
 
 const SavedSequence* HostStore::FindBetterOrNull(std::span<const Token> prompt,
+                                                 const AdapterSet& adapters,
                                                  std::span<const Token> own) const {
   const SavedSequence* best = nullptr;
   Overlap most = Compare(prompt, own);
   for (const SavedSequence& entry : entries_) {
     const Overlap overlap = Compare(prompt, entry.tokens);
-    if (overlap.kept < kMinKept) continue;
+    if (entry.adapters != adapters || overlap.kept < kMinKept) continue;
     if (overlap.kept > most.kept && overlap.similar > most.similar) {
       most = overlap;
       best = &entry;

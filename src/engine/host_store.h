@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "kv/adapter_set.h"
 #include "kv/host_bytes.h"
 #include "session/checkpoint.h"
 
@@ -16,6 +17,7 @@ namespace polykv {
 // A sequence as it was when it was saved.
 struct SavedSequence {
   std::vector<Token> tokens;
+  AdapterSet adapters;
   std::vector<Checkpoint> checkpoints;
   HostBytes state;  // StateParts::kAll
 
@@ -36,22 +38,22 @@ class HostStore {
   int64_t n_bytes() const { return n_bytes_; }
   size_t n_entries() const { return entries_.size(); }
 
-  // Whether an entry begins with `tokens`.
-  bool Holds(std::span<const Token> tokens) const;
+  // Whether an entry of these adapters begins with `tokens`.
+  bool Holds(std::span<const Token> tokens, const AdapterSet& adapters) const;
 
   // A new entry with room for a state of `state_size` bytes, for the caller to write. Entries that
-  // `tokens` begins with go, then the oldest until it fits. Null if it does not fit or the system
+  // `tokens` begins with go, if the adapters are the same, then the oldest until it fits. Null if it does not fit or the system
   // has no memory for it. Valid until the next call.
-  SavedSequence* AddOrNull(std::span<const Token> tokens, std::span<const Checkpoint> checkpoints,
-                           size_t state_size);
+  SavedSequence* AddOrNull(std::span<const Token> tokens, const AdapterSet& adapters,
+                           std::span<const Checkpoint> checkpoints, size_t state_size);
   void DropBeyondMaxTokens();  // the oldest first
 
   // Recounts the bytes; aborts on a difference.
   void CheckIntegrity() const;
 
-  // The entry from which `prompt` has more to reuse than from `own`, in share of the prompt and in
+  // The entry of these adapters from which `prompt` has more to reuse than from `own`, in share of the prompt and in
   // share of the entry; null if there is none. Valid until the next call.
-  const SavedSequence* FindBetterOrNull(std::span<const Token> prompt,
+  const SavedSequence* FindBetterOrNull(std::span<const Token> prompt, const AdapterSet& adapters,
                                         std::span<const Token> own) const;
   SavedSequence Take(const SavedSequence* entry);
 

@@ -17,6 +17,7 @@ void SequenceCache::Clone(Sequence& from, Sequence& to) {
   Clear(to);
   backend_->CloneSequence(from.id, to.id);
   to.tokens = from.tokens;
+  to.adapters = from.adapters;
   if (!backend_->info().unified) {
     private_cells_ += to.n_private();
     return;
@@ -96,9 +97,9 @@ void SequenceCache::AddCheckpoint(Sequence& sequence, int64_t task_id,
 }
 
 bool SequenceCache::Save(const Sequence& sequence, HostStore& store) const {
-  if (sequence.tokens.empty() || store.Holds(sequence.tokens)) return false;
+  if (sequence.tokens.empty() || store.Holds(sequence.tokens, sequence.adapters)) return false;
   const size_t size = backend_->StateSize(sequence.id, StateParts::kAll);
-  SavedSequence* saved = store.AddOrNull(sequence.tokens, sequence.checkpoints, size);
+  SavedSequence* saved = store.AddOrNull(sequence.tokens, sequence.adapters, sequence.checkpoints, size);
   if (saved == nullptr) return false;
   backend_->SaveState(sequence.id, StateParts::kAll, saved->state.span());
   return true;
@@ -111,6 +112,7 @@ void SequenceCache::Load(Sequence& sequence, SavedSequence saved) {
     return;
   }
   sequence.tokens = std::move(saved.tokens);
+  sequence.adapters = std::move(saved.adapters);
   sequence.checkpoints = std::move(saved.checkpoints);
   private_cells_ += sequence.n_private();
 }

@@ -96,6 +96,7 @@ struct EngineSnapshot {
   uint64_t version = 0;
   PoolId boot_id = 0;
   bool draining = false;
+  AdapterSet adapters;                // for requests that name none
   std::vector<PoolView> pools;        // by id
   std::vector<SessionView> sessions;  // every known session
   std::vector<SlotView> slots;        // by id

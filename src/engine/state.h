@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/adapter_turn.h"
 #include "engine/commands.h"
 #include "engine/engine.h"
 #include "engine/host_store.h"
@@ -50,6 +51,7 @@ struct EngineState {
       : config(settings),
         backend(model),
         clock(time),
+        adapters(settings.adapters),
         pools(settings.boot_id),
         cache(model, &pools),
         host(settings.host_bytes, model->info().n_ctx),
@@ -68,6 +70,8 @@ struct EngineState {
   ModelBackend* const backend;
   const Clock* const clock;
 
+  AdapterSet adapters;  // for requests that name none, and for new pools
+  AdapterTurn adapter_turn;
   PoolTree pools;
   SequenceCache cache;
   HostStore host;
@@ -96,6 +100,8 @@ struct EngineState {
   std::vector<std::pair<std::shared_ptr<Channel<Result<PoolStatus>>>, Result<PoolStatus>>>
       status_answers;
   std::vector<std::pair<std::shared_ptr<Channel<Result<int32_t>>>, Result<int32_t>>> end_answers;
+  std::vector<std::pair<std::shared_ptr<Channel<Result<AdapterSet>>>, Result<AdapterSet>>>
+      adapter_answers;
   bool changed = true;  // something that status routes should show at once
 
   TimeUs now() const { return clock->NowUs(); }

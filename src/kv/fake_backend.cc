@@ -1,6 +1,7 @@
 #include "kv/fake_backend.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -17,8 +18,8 @@ uint64_t Mix(uint64_t x) {  // splitmix64's finalizer
   return x ^ (x >> 31);
 }
 
-uint64_t CellContent(Pos pos, Token token) {
-  return Mix((static_cast<uint64_t>(pos) << 32) ^ static_cast<uint32_t>(token));
+uint64_t CellContent(Pos pos, Token token, uint64_t adapters) {
+  return Mix((static_cast<uint64_t>(pos) << 32) ^ static_cast<uint32_t>(token) ^ adapters);
 }
 
 class GreedySampler final : public Sampler {
@@ -51,6 +52,7 @@ FakeBackend::FakeBackend(FakeBackendOptions options)
   info_.n_batch = options.n_batch;
   info_.n_ubatch = options.n_ubatch;
   info_.bytes_per_cell = 1024;
+  info_.n_adapters = options.n_adapters;
   if (options.recurrent) {
     info_.removes_ends = false;
     info_.sharing = Sharing::kOff;
@@ -64,7 +66,7 @@ void FakeBackend::ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) {
     if (!cell.seqs.test(static_cast<size_t>(src)) || cell.pos < p0 || cell.pos >= p1) continue;
     POLYKV_CHECK(!cell.seqs.test(static_cast<size_t>(dst)));
     cell.seqs.set(static_cast<size_t>(dst));
-    content_[static_cast<size_t>(dst)] += CellContent(cell.pos, cell.token);
+    content_[static_cast<size_t>(dst)] += CellContent(cell.pos, cell.token, cell.adapters);
   }
 }
 
@@ -83,7 +85,7 @@ bool FakeBackend::RemoveRange(SeqId seq, Pos p0, Pos p1) {
     if (cell.pos < p0 || (p1 != kToEnd && cell.pos >= p1)) continue;
     cell.seqs.reset(static_cast<size_t>(seq));
     if (cell.seqs.none()) --n_used_;
-    content_[static_cast<size_t>(seq)] -= CellContent(cell.pos, cell.token);
+    content_[static_cast<size_t>(seq)] -= CellContent(cell.pos, cell.token, cell.adapters);
   }
   return true;
 }
@@ -95,9 +97,9 @@ void FakeBackend::ShiftPositions(SeqId seq, Pos p0, Pos p1, Pos delta) {
     if (!cell.seqs.test(static_cast<size_t>(seq))) continue;
     if (cell.pos < p0 || (p1 != kToEnd && cell.pos >= p1)) continue;
     POLYKV_CHECK(cell.seqs.count() == 1 && cell.pos + delta >= 0);
-    content -= CellContent(cell.pos, cell.token);
+    content -= CellContent(cell.pos, cell.token, cell.adapters);
     cell.pos += delta;
-    content += CellContent(cell.pos, cell.token);
+    content += CellContent(cell.pos, cell.token, cell.adapters);
   }
 }
 
@@ -105,6 +107,14 @@ Pos FakeBackend::MinPos(SeqId seq) const {
   if (options_.recurrent) return recurrence_[static_cast<size_t>(seq)].last;
   const std::vector<Pos> positions = Positions(seq);
   return positions.empty() ? -1 : positions.front();
+}
+
+void FakeBackend::UseAdapters(const AdapterSet& adapters) {
+  adapters_ = 0;
+  for (const auto& [id, scale] : adapters.scales()) {
+    POLYKV_CHECK(id < info_.n_adapters);
+    adapters_ = Mix(adapters_ ^ (static_cast<uint64_t>(id) << 32) ^ std::bit_cast<uint32_t>(scale));
+  }
 }
 
 DecodeStatus FakeBackend::Decode(const StepBatch& batch) {
@@ -127,11 +137,11 @@ DecodeStatus FakeBackend::Decode(const StepBatch& batch) {
     POLYKV_CHECK(entry.seq >= 0 && entry.seq < info_.n_seq_max);
     POLYKV_CHECK(entry.token >= 0 && entry.token < info_.n_vocab);
     while (cells_[next_cell].seqs.any()) ++next_cell;
-    Put(cells_[next_cell], entry.seq, entry.pos, entry.token);
+    Put(cells_[next_cell], entry.seq, entry.pos, entry.token, adapters_);
     const uint64_t content = content_[static_cast<size_t>(entry.seq)];
     Recurrence& recurrence = recurrence_[static_cast<size_t>(entry.seq)];
     if (options_.recurrent) {
-      recurrence = {Mix(recurrence.mix ^ CellContent(entry.pos, entry.token)), entry.pos};
+      recurrence = {Mix(recurrence.mix ^ CellContent(entry.pos, entry.token, adapters_)), entry.pos};
     }
     if (entry.output) outputs_[static_cast<int32_t>(i)] = content + recurrence.mix;
   }
@@ -139,17 +149,18 @@ DecodeStatus FakeBackend::Decode(const StepBatch& batch) {
   return DecodeStatus::kOk;
 }
 
-void FakeBackend::Put(Cell& cell, SeqId seq, Pos pos, Token token) {
-  cell = {.pos = pos, .token = token, .seqs = {}};
+void FakeBackend::Put(Cell& cell, SeqId seq, Pos pos, Token token, uint64_t adapters) {
+  cell = {.pos = pos, .token = token, .adapters = adapters, .seqs = {}};
   cell.seqs.set(static_cast<size_t>(seq));
   ++n_used_;
-  content_[static_cast<size_t>(seq)] += CellContent(pos, token);
+  content_[static_cast<size_t>(seq)] += CellContent(pos, token, adapters);
 }
 
 std::vector<FakeBackend::SavedCell> FakeBackend::CellsOf(SeqId seq) const {
   std::vector<SavedCell> cells;
   for (const Cell& cell : cells_) {
-    if (cell.seqs.test(static_cast<size_t>(seq))) cells.push_back({cell.pos, cell.token});
+    if (!cell.seqs.test(static_cast<size_t>(seq))) continue;
+    cells.push_back({cell.pos, cell.token, cell.adapters});
   }
   return cells;
 }
@@ -180,7 +191,7 @@ bool FakeBackend::LoadState(SeqId seq, StateParts parts, std::span<const uint8_t
     size_t next_cell = 0;
     for (const SavedCell& cell : cells) {
       while (cells_[next_cell].seqs.any()) ++next_cell;
-      Put(cells_[next_cell], seq, cell.pos, cell.token);
+      Put(cells_[next_cell], seq, cell.pos, cell.token, cell.adapters);
     }
   }
   std::memcpy(&recurrence, bytes.data(), sizeof(Recurrence));

@@ -1,6 +1,7 @@
 // A deterministic model without weights. The next token is a function of exactly the (position,
-// token) cells that a sequence holds, so a share that is one token too long, too short or of a
-// wrong sequence changes the text. Time comes from a step-cost model on a manual clock.
+// token, adapters) cells that a sequence holds, so a share that is one token too long, too short,
+// of a wrong sequence or of other adapters changes the text. Time comes from a step-cost model on a
+// manual clock.
 #pragma once
 
 #include <bitset>
@@ -22,6 +23,7 @@ struct FakeBackendOptions {
   int32_t n_seq_max = 64;
   int32_t n_batch = 2048;
   int32_t n_ubatch = 512;
+  int32_t n_adapters = 0;
   bool recurrent = false;  // beside the cells a state that only goes forward, as hybrid models
   int32_t eog_every = 0;   // about one token in that many ends a generation; 0: never
   ManualClock* clock = nullptr;  // advanced by each Decode; null: time stands still
@@ -45,6 +47,7 @@ class FakeBackend final : public ModelBackend {
   size_t StateSize(SeqId seq, StateParts parts) const override;
   void SaveState(SeqId seq, StateParts parts, std::span<uint8_t> bytes) const override;
   bool LoadState(SeqId seq, StateParts parts, std::span<const uint8_t> bytes) override;
+  void UseAdapters(const AdapterSet& adapters) override;
   DecodeStatus Decode(const StepBatch& batch) override;
   bool IsEndOfGeneration(Token token) const override { return token == kEndOfGeneration; }
   std::string TokenText(Token token, bool special) const override;
@@ -71,6 +74,7 @@ class FakeBackend final : public ModelBackend {
   struct Cell {
     Pos pos = 0;
     Token token = 0;
+    uint64_t adapters = 0;  // a mix of those it was computed with; 0: none
     std::bitset<kMaxSeq> seqs;
   };
 
@@ -82,18 +86,20 @@ class FakeBackend final : public ModelBackend {
   struct SavedCell {
     Pos pos;
     Token token;
+    uint64_t adapters;
   };
 
-  void Put(Cell& cell, SeqId seq, Pos pos, Token token);
+  void Put(Cell& cell, SeqId seq, Pos pos, Token token, uint64_t adapters);
   std::vector<SavedCell> CellsOf(SeqId seq) const;
 
   FakeBackendOptions options_;
   ModelInfo info_;
   std::vector<Cell> cells_;              // size n_ctx
   int32_t n_used_ = 0;                   // cells that some sequence holds
-  std::vector<uint64_t> content_;        // per sequence: sum of a mix of its (pos, token) cells
+  std::vector<uint64_t> content_;        // per sequence: sum of a mix of its cells
   std::vector<Recurrence> recurrence_;   // per sequence; stays empty unless options say recurrent
   std::map<int32_t, uint64_t> outputs_;  // of the last Decode: batch index → content at that token
+  uint64_t adapters_ = 0;                // as Cell's, of the next Decode
   SeqId failing_seq_ = kNoSeq;
   bool refuse_next_ = false;
   uint64_t n_decoded_tokens_ = 0;

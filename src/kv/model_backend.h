@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "kv/adapter_set.h"
 #include "kv/step_batch.h"
 
 namespace polykv {
@@ -34,6 +35,7 @@ struct ModelInfo {
   std::string sharing_reason;  // "window", "recurrent", "split"; empty with kAnyPosition
   int32_t n_swa = 0;           // sliding window, 0: none or kept whole
   bool can_shift = true;       // ShiftPositions works
+  int32_t n_adapters = 0;      // LoRA adapters that are loaded, ids from 0
   bool removes_ends = true;    // RemoveRange can remove the end of a sequence that it computed
 };
 
@@ -109,6 +111,10 @@ class ModelBackend {
   // Replaces those parts of what `seq` holds by what was saved, of this or another sequence, on
   // this backend. False if there are no cells for it: `seq` is to be removed whole then.
   virtual bool LoadState(SeqId seq, StateParts parts, std::span<const uint8_t> bytes) = 0;
+
+  // Every Decode from now on computes with `adapters`, the first ones with none. Cheap if nothing
+  // changes. REQUIRES: every id in it < info().n_adapters.
+  virtual void UseAdapters(const AdapterSet& adapters) = 0;
 
   // Computes the batch and writes its cells. Positions of each sequence continue what it holds.
   virtual DecodeStatus Decode(const StepBatch& batch) = 0;

@@ -120,6 +120,17 @@ bool LlamaBackend::LoadState(SeqId seq, StateParts parts, std::span<const uint8_
                                       StateFlags(parts)) == bytes.size();
 }
 
+void LlamaBackend::UseAdapters(const AdapterSet& adapters) {
+  std::vector<llama_adapter_lora*> loaded;
+  std::vector<float> scales;
+  for (const auto& [id, scale] : adapters.scales()) {
+    POLYKV_CHECK(id < info_.n_adapters);
+    loaded.push_back(params_.lora_adapters[static_cast<size_t>(id)].ptr);
+    scales.push_back(scale);
+  }
+  llama_set_adapters_lora(context_, loaded.data(), loaded.size(), scales.data());
+}
+
 DecodeStatus LlamaBackend::Decode(const StepBatch& batch) {
   POLYKV_CHECK(!batch.empty() && batch.size() <= static_cast<size_t>(info_.n_batch));
   llama_batch_ext_clear(batch_.get());

@@ -62,6 +62,7 @@ class LlamaBackend final : public ModelBackend {
   size_t StateSize(SeqId seq, StateParts parts) const override;
   void SaveState(SeqId seq, StateParts parts, std::span<uint8_t> bytes) const override;
   bool LoadState(SeqId seq, StateParts parts, std::span<const uint8_t> bytes) override;
+  void UseAdapters(const AdapterSet& adapters) override;
   DecodeStatus Decode(const StepBatch& batch) override;
   bool IsEndOfGeneration(Token token) const override;
   std::string TokenText(Token token, bool special) const override;

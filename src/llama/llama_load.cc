@@ -83,10 +83,16 @@ Problem ExplainFailure(const common_params& params, const common_init_result_ptr
                      "': too little memory, or an adapter or option that does not fit the model");
 }
 
-std::string UnsupportedReason(const llama_model* model, const llama_context* context) {
+std::string UnsupportedReason(const common_params& params, const llama_model* model,
+                              const llama_context* context) {
   if (llama_model_has_encoder(model)) return "encoder-decoder models are not supported";
   if (!llama_model_has_decoder(model) || llama_get_memory(context) == nullptr) {
     return "it does not generate text";
+  }
+  for (const common_adapter_lora_info& adapter : params.lora_adapters) {
+    if (llama_adapter_get_alora_n_invocation_tokens(adapter.ptr) > 0) {
+      return "adapter '" + adapter.path + "' is an activated LoRA, which this server does not do";
+    }
   }
   return "";
 }
@@ -132,7 +138,7 @@ Result<common_init_result_ptr> LoadModel(common_params* params, int32_t n_seq_ma
   if (loaded == nullptr || loaded->model() == nullptr || loaded->context() == nullptr) {
     return ExplainFailure(raised, loaded);
   }
-  const std::string unsupported = UnsupportedReason(loaded->model(), loaded->context());
+  const std::string unsupported = UnsupportedReason(raised, loaded->model(), loaded->context());
   if (!unsupported.empty()) {
     return LoadProblem("cannot serve model '" + params->model.path + "': " + unsupported);
   }
@@ -153,6 +159,7 @@ ModelInfo DescribeModel(const llama_model* model, const llama_context* context,
   info.n_ubatch = static_cast<int32_t>(llama_n_ubatch(context));
   info.unified = params.kv_unified;
   info.n_swa = params.swa_full ? 0 : llama_model_n_swa(model);
+  info.n_adapters = static_cast<int32_t>(params.lora_adapters.size());
   info.can_shift = llama_memory_can_shift(llama_get_memory(context));
   info.sharing_reason = SharingObstacle(model, info);
   info.sharing = info.sharing_reason.empty() ? Sharing::kAnyPosition : Sharing::kOff;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "kv/adapter_set.h"
 #include "pool/pool_lease.h"
 
 namespace polykv {
@@ -24,6 +25,7 @@ struct PoolNode {
   // Constant after construction.
   PoolId id = kNoPool;
   PoolPrefix prefix;
+  AdapterSet adapters;               // that its cells are computed with
   std::shared_ptr<PoolNode> parent;  // null at a root
   Pos branch_pos = 0;                // D: tokens [0, D) are the parent's
   Pos shared_len = 0;                // cells [0, shared_len) are physically the parent's; <= D

@@ -45,11 +45,13 @@ void PoolLease::Shrink(Pos length) {
 
 PoolLease PoolLease::Another() const { return {tree_, node_, length_}; }
 
-std::shared_ptr<PoolNode> PoolTree::CreateRoot(std::vector<Token> tokens, SeqId seq, TimeUs now) {
+std::shared_ptr<PoolNode> PoolTree::CreateRoot(std::vector<Token> tokens, AdapterSet adapters,
+                                               SeqId seq, TimeUs now) {
   auto node = std::make_shared<PoolNode>();
   node->id = next_id_++;
   node->prefix.hashes = CumulativeHashes(tokens);
   node->prefix.tokens = std::move(tokens);
+  node->adapters = std::move(adapters);
   node->seq = seq;
   node->refs = 1;
   node->last_access = now;
@@ -72,11 +74,13 @@ std::shared_ptr<PoolNode> PoolTree::FindOrNull(std::string_view reference) const
   return it == by_name_.end() ? nullptr : FindOrNull(it->second);
 }
 
-std::shared_ptr<PoolNode> PoolTree::FindRootOrNull(const std::vector<Token>& tokens) const {
+std::shared_ptr<PoolNode> PoolTree::FindRootOrNull(const std::vector<Token>& tokens,
+                                                   const AdapterSet& adapters) const {
   const auto [begin, end] = by_hash_.equal_range(CumulativeHashes(tokens).back());
   for (auto it = begin; it != end; ++it) {
     auto node = FindOrNull(it->second);
-    if (node->parent == nullptr && node->prefix.tokens == tokens) return node;
+    const bool equal = node->prefix.tokens == tokens && node->adapters == adapters;
+    if (node->parent == nullptr && equal) return node;
   }
   return nullptr;
 }

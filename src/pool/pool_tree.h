@@ -18,13 +18,15 @@ class PoolTree {
   explicit PoolTree(PoolId first_id) : next_id_(first_id) {}
 
   // A root over `tokens`, holding `seq`, nothing computed yet, with one reference and no name.
-  std::shared_ptr<PoolNode> CreateRoot(std::vector<Token> tokens, SeqId seq, TimeUs now);
+  std::shared_ptr<PoolNode> CreateRoot(std::vector<Token> tokens, AdapterSet adapters, SeqId seq,
+                                       TimeUs now);
 
   std::shared_ptr<PoolNode> FindOrNull(PoolId id) const;
   // By decimal id or by name.
   std::shared_ptr<PoolNode> FindOrNull(std::string_view reference) const;
-  // A root with exactly these tokens; null if there is none.
-  std::shared_ptr<PoolNode> FindRootOrNull(const std::vector<Token>& tokens) const;
+  // A root with exactly these tokens and adapters; null if there is none.
+  std::shared_ptr<PoolNode> FindRootOrNull(const std::vector<Token>& tokens,
+                                           const AdapterSet& adapters) const;
 
   // One more name for the pool. REQUIRES: the name is free.
   void AddName(PoolNode& node, std::string name);

@@ -11,7 +11,7 @@ class PoolTreeTest : public ::testing::Test {
 
   std::shared_ptr<PoolNode> Resident(std::vector<Token> tokens, TimeUs now = 0) {
     const auto n = static_cast<Pos>(tokens.size());
-    auto node = tree_.CreateRoot(std::move(tokens), next_seq_++, now);
+    auto node = tree_.CreateRoot(std::move(tokens), {}, next_seq_++, now);
     tree_.AddMaterialized(*node, n);
     return node;
   }
@@ -26,15 +26,16 @@ TEST_F(PoolTreeTest, IsFoundByIdByNameAndByContent) {
   EXPECT_EQ(node->id, 7000);
   EXPECT_EQ(tree_.FindOrNull("7000"), node);
   EXPECT_EQ(tree_.FindOrNull("docs"), node);
-  EXPECT_EQ(tree_.FindRootOrNull({1, 2, 3}), node);
-  EXPECT_EQ(tree_.FindRootOrNull({1, 2}), nullptr);
+  EXPECT_EQ(tree_.FindRootOrNull({1, 2, 3}, {}), node);
+  EXPECT_EQ(tree_.FindRootOrNull({1, 2}, {}), nullptr);
+  EXPECT_EQ(tree_.FindRootOrNull({1, 2, 3}, AdapterSet({{0, 1.0F}}, 1)), nullptr);
   EXPECT_EQ(tree_.FindOrNull("700"), nullptr);
   EXPECT_EQ(tree_.FindOrNull("docs "), nullptr);
   EXPECT_EQ(tree_.FindOrNull(""), nullptr);
 }
 
 TEST_F(PoolTreeTest, BecomesResidentAtFullLength) {
-  const auto node = tree_.CreateRoot({1, 2, 3}, 4, 0);
+  const auto node = tree_.CreateRoot({1, 2, 3}, {}, 4, 0);
   tree_.AddMaterialized(*node, 2);
   EXPECT_EQ(node->residency, Residency::kMaterializing);
   EXPECT_EQ(tree_.cells(), 2);

@@ -12,6 +12,7 @@
 #include "base/channel.h"
 #include "base/result.h"
 #include "base/types.h"
+#include "kv/adapter_set.h"
 #include "kv/model_backend.h"
 
 namespace polykv {
@@ -44,11 +45,12 @@ struct Timings {
 struct AttachReport {
   PoolId pool_id = kNoPool;  // kNoPool: not attached to one
   SessionId session_id;
-  int32_t cache_n = 0;      // tokens not computed for this request
-  int32_t ctx_used = 0;     // tokens of the session's context
-  int32_t ctx_total = 0;    // what it may hold
-  double session_tps = 0;   // experienced tokens per second; 0: not settled
-  std::string miss_reason;  // no_pool, diverged, evicted, window, recurrent; empty: no miss
+  int32_t cache_n = 0;     // tokens not computed for this request
+  int32_t ctx_used = 0;    // tokens of the session's context
+  int32_t ctx_total = 0;   // what it may hold
+  double session_tps = 0;  // experienced tokens per second; 0: not settled
+  // no_pool, diverged, evicted, window, recurrent, adapter; empty: no miss
+  std::string miss_reason;
   std::optional<int32_t> prefix_break_at;  // first position at which prompt and pool differ
   std::string stop_reason;                 // "kv_exhausted"; empty otherwise
 };
@@ -117,6 +119,7 @@ struct GenerationRequest {
   bool special = false;          // render special tokens as text
   std::unordered_set<Token> preserved_tokens;  // special tokens that are rendered all the same
   int32_t id_slot = -1;                        // -1: any
+  std::optional<AdapterSet> adapters;          // none: the server's when the request starts
   AttachSpec attach;
   std::string params_json;  // llama-server's `params` object for /slots; opaque here
   std::string request_id;   // X-Request-Id, for the log

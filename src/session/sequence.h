@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "kv/adapter_set.h"
 #include "pool/pool_tree.h"
 #include "session/checkpoint.h"
 
@@ -14,6 +15,7 @@ struct Sequence {
   SeqId id = kNoSeq;          // kNoSeq: holds nothing
   std::vector<Token> tokens;  // parallel to the cells [0, n)
   PoolLease lease;
+  AdapterSet adapters;  // that the cells were and are computed with
   std::vector<Checkpoint> checkpoints;  // oldest first
 
   int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }

@@ -228,6 +228,12 @@ TEST_P(BackendConformanceTest, AShiftThereAndBackChangesNothing) {
   EXPECT_EQ(Continue(0, 40, 10, 8), expected);
 }
 
+TEST_P(BackendConformanceTest, NoAdaptersIsWhatADecodeStartsWith) {
+  const std::vector<Token> expected = PlainContinuation(0, Text(20), 4);
+  backend_.UseAdapters({});
+  EXPECT_EQ(PlainContinuation(0, Text(20), 4), expected);
+}
+
 TEST_P(BackendConformanceTest, NoRoomChangesNothing) {
   const auto n_ctx = static_cast<size_t>(backend_.info().n_ctx);
   const size_t n_free = n_ctx / 4;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "api/protocol/lora_adapters.h"
 #include "api/protocol/model_state.h"
 #include "api/protocol/prompt_tokens.h"
 #include "api/protocol/response_plan.h"
@@ -213,6 +214,7 @@ class JobBuilder {
     request->special = model_.params.special;
     request->preserved_tokens = {params.sampling.preserved_tokens.begin(),
                                  params.sampling.preserved_tokens.end()};
+    if (!params.lora.empty()) request->adapters = ToAdapterSet(model_, params.lora);
     request->params_json = safe_json_to_str(params.to_json(/*only_metrics=*/true));
     request->request_id = request_id_;
   }
@@ -246,12 +248,7 @@ std::optional<Problem> CheckGenerations(const ServedModel::State& model, const A
   if (!attach.spec.session_id.empty() && n_prompts > 1) {
     return InvalidRequest("Field 'session_id': a session takes one prompt at a time");
   }
-  if (!params.lora.empty() && !model.params.lora_adapters.empty()) {
-    return Problem{.status = 501,
-                   .type = "not_supported_error",
-                   .message = "Field 'lora': adapters are set for the whole server"};
-  }
-  return std::nullopt;
+  return CheckScales(params.lora);
 }
 
 Result<CompletionJob> BuildJob(const ServedModel::State& model, Endpoint endpoint,

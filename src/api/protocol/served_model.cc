@@ -150,15 +150,6 @@ std::string ServedModel::ModelsBody(int64_t unix_s) const {
                            {"data", common_json::array({ModelInfoJson(*state_, unix_s)})}});
 }
 
-std::string ServedModel::LoraAdaptersBody() const {
-  server_task_result_get_lora result;
-  for (const common_adapter_lora_info& adapter : state_->params.lora_adapters) {
-    result.loras.push_back(
-        {.info = adapter, .alora_invocation_string = {}, .alora_invocation_tokens = {}});
-  }
-  return safe_json_to_str(result.to_json());
-}
-
 bool ServedModel::endpoint_slots() const { return state_->params.endpoint_slots; }
 bool ServedModel::endpoint_metrics() const { return state_->params.endpoint_metrics; }
 bool ServedModel::endpoint_props() const { return state_->params.endpoint_props; }

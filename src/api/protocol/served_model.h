@@ -42,7 +42,6 @@ class ServedModel {
   // opencoti.polykv.
   std::string PropsBody(const std::string& polykv) const;
   std::string ModelsBody(int64_t unix_s) const;  // `unix_s`: now
-  std::string LoraAdaptersBody() const;
 
   bool endpoint_slots() const;
   bool endpoint_metrics() const;

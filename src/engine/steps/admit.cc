@@ -94,6 +94,7 @@ uint64_t& MissCounter(Counters::MissReasons& miss, const std::string& reason) {
   if (reason == "window") return miss.window;
   if (reason == "recurrent") return miss.recurrent;
   if (reason == "split") return miss.split;
+  if (reason == "adapter") return miss.adapter;
   return miss.diverged;
 }
 
@@ -149,6 +150,12 @@ SlotChoice ChooseSlot(EngineState& state, const Generation& generation) {
   return {best, /*loses_much=*/true};
 }
 
+// What the request computes with if it starts now.
+const AdapterSet& AdaptersOf(const EngineState& state, const Generation& generation) {
+  const std::optional<AdapterSet>& wanted = generation.request->adapters;
+  return wanted.has_value() ? *wanted : state.adapters;
+}
+
 // Finds the request's pool and makes sure that its cells are there or on their way.
 // Nothing: it waits for them.
 std::optional<Want> ResolvePool(EngineState& state, const Generation& generation) {
@@ -163,6 +170,11 @@ std::optional<Want> ResolvePool(EngineState& state, const Generation& generation
   want.pool->last_access = state.now();
   if (state.backend->info().sharing == Sharing::kOff || generation.session == nullptr) {
     want.miss_reason = state.backend->info().sharing_reason;
+    want.pool = nullptr;
+    return want;
+  }
+  if (want.pool->adapters != AdaptersOf(state, generation)) {
+    want.miss_reason = "adapter";
     want.pool = nullptr;
     return want;
   }
@@ -270,6 +282,7 @@ void Start(EngineState& state, Generation& generation, Slot& slot, Sequence& seq
   generation.sequence = &sequence;
   generation.phase = Generation::Phase::kPrefill;
   const int32_t n_reused = TakePrefix(state, sequence, want);
+  sequence.adapters = AdaptersOf(state, generation);
   AttachReport& report = generation.report;
   report.pool_id = want.pool != nullptr ? want.pool->id : kNoPool;
   report.cache_n = n_reused;
@@ -327,12 +340,13 @@ Outcome TryStart(EngineState& state, Generation& generation) {
   if (slot == nullptr) return Outcome::kLater;
   Session* const session = generation.session.get();
   if (session == nullptr && loses_much && request.keeps_state) {
-    RefreshSlot(state, *slot, request.prompt);
+    RefreshSlot(state, *slot, request.prompt, AdaptersOf(state, generation));
   }
   if (session != nullptr && !AcquireSequence(state, *session)) return Outcome::kLater;
   Sequence& sequence = session != nullptr ? session->sequence : slot->own;
+  const bool reusable = request.cache_prompt && sequence.adapters == AdaptersOf(state, generation);
   const std::span<const Token> own =
-      request.cache_prompt ? std::span<const Token>(sequence.tokens) : std::span<const Token>();
+      reusable ? std::span<const Token>(sequence.tokens) : std::span<const Token>();
   const std::span<const Token> pool = want->pool != nullptr
                                           ? std::span<const Token>(want->pool->prefix.tokens)
                                           : std::span<const Token>();

@@ -26,6 +26,9 @@ struct BatchEntry {
   int32_t output = -1;  // batch index whose logits are sampled; -1: none
 
   SeqId seq() const { return generation != nullptr ? generation->sequence->id : pool->node->seq; }
+  const AdapterSet& adapters() const {
+    return generation != nullptr ? generation->sequence->adapters : pool->node->adapters;
+  }
 };
 
 using Entries = std::vector<BatchEntry>;
@@ -47,11 +50,26 @@ PrefillLimits Limits(const EngineState& state, int32_t n_decoding) {
           .now = state.now()};
 }
 
+// Every adapter set that somebody has work for, maybe several times.
+std::vector<const AdapterSet*> WantedAdapters(const EngineState& state) {
+  std::vector<const AdapterSet*> wanted;
+  for (const auto& generation : state.running) {
+    const bool works = generation->phase == Phase::kDecode || generation->phase == Phase::kPrefill;
+    if (works) wanted.push_back(&generation->sequence->adapters);
+  }
+  for (const Materialization& pool : state.materializing) wanted.push_back(&pool.node->adapters);
+  return wanted;
+}
+
 Entries PlanStep(EngineState& state) {
   Entries entries;
+  const std::vector<const AdapterSet*> wanted = WantedAdapters(state);
+  if (wanted.empty()) return entries;
+  const AdapterSet& adapters = state.adapter_turn.Next(wanted);
   Entries prefills;  // parallel to jobs
   std::vector<PrefillJob> jobs;
   for (const auto& generation : state.running) {
+    if (generation->sequence->adapters != adapters) continue;
     if (generation->phase == Phase::kDecode) entries.push_back({.generation = generation.get()});
     if (generation->phase != Phase::kPrefill) continue;
     prefills.push_back({.generation = generation.get()});
@@ -62,8 +80,9 @@ Entries PlanStep(EngineState& state) {
                     .n_to_stop = generation->stretch.end - generation->sequence->n_tokens()});
   }
   for (Materialization& pool : state.materializing) {
-    prefills.push_back({.pool = &pool});
     const PoolNode& node = *pool.node;
+    if (node.adapters != adapters) continue;
+    prefills.push_back({.pool = &pool});
     const int32_t n_batch = state.backend->info().n_batch;
     jobs.push_back({.n_left = node.length() - node.n_materialized,
                     .n_done = node.n_materialized,
@@ -73,7 +92,10 @@ Entries PlanStep(EngineState& state) {
   std::sort(entries.begin(), entries.end(), [](const BatchEntry& a, const BatchEntry& b) {
     return a.generation->slot_id < b.generation->slot_id;  // llama-server's order
   });
-  const auto n_decoding = static_cast<int32_t>(entries.size());
+  const auto n_decoding = static_cast<int32_t>(
+      std::count_if(state.running.begin(), state.running.end(), [](const auto& generation) {
+        return generation->phase == Phase::kDecode;  // also those that have to wait for their turn
+      }));
   for (const PrefillShare& share : PlanPrefill(jobs, Limits(state, n_decoding))) {
     entries.push_back(prefills[share.job]);
     entries.back().n_tokens = share.n_tokens;
@@ -263,6 +285,11 @@ void Execute(EngineState& state, std::span<BatchEntry> entries) {
   }
 }
 
+void UseAdapters(EngineState& state, const AdapterSet& adapters) {
+  state.adapter_turn.Took(adapters, WantedAdapters(state));
+  state.backend->UseAdapters(adapters);
+}
+
 }  // namespace
 
 bool RunModelStep(EngineState& state) {
@@ -271,6 +298,7 @@ bool RunModelStep(EngineState& state) {
   while (!entries.empty() && MakeRoom(state, CountTokens(entries))) entries = PlanStep(state);
   if (entries.empty()) return false;
   state.out_of_room = false;
+  UseAdapters(state, entries.front().adapters());
   Execute(state, entries);
   SweepEnded(state);
   if (state.out_of_room) MakeSomeRoom(state);

@@ -111,15 +111,17 @@ void HandleCreatePool(EngineState& state, CreatePool command) {
                            "--no-kv-unified"});
   }
   const auto named = command.name.empty() ? nullptr : state.pools.FindOrNull(command.name);
-  if (named != nullptr && named->prefix.tokens != command.tokens) {
+  if (named != nullptr &&
+      (named->prefix.tokens != command.tokens || named->adapters != state.adapters)) {
     return Answer(state, command,
                   Problem{.status = 409,
                           .type = "name_taken",
                           .message = "pool " + std::to_string(named->id) +
-                                     " has this name and other tokens"});
+                                     " has this name and other tokens or adapters"});
   }
   if (named != nullptr) return JoinPool(state, command, named);
-  const auto equal = command.unique ? nullptr : state.pools.FindRootOrNull(command.tokens);
+  const auto equal =
+      command.unique ? nullptr : state.pools.FindRootOrNull(command.tokens, state.adapters);
   if (equal != nullptr) return JoinPool(state, command, equal);
   const int32_t n_tokens = static_cast<int32_t>(command.tokens.size());
   if (n_tokens > state.config.n_ctx_session) {
@@ -133,7 +135,8 @@ void HandleCreatePool(EngineState& state, CreatePool command) {
   const Result<SeqId> seq = AcquirePoolSequence(state, n_tokens, nullptr);
   if (!seq.ok()) return Answer(state, command, seq.problem());
   const TimeUs now = state.now();
-  const auto node = state.pools.CreateRoot(std::move(command.tokens), seq.value(), now);
+  const auto node =
+      state.pools.CreateRoot(std::move(command.tokens), state.adapters, seq.value(), now);
   if (!command.name.empty()) state.pools.AddName(*node, command.name);
   node->pinned = command.pin;
   Materialization& job = state.materializing.emplace_back();

@@ -4,10 +4,14 @@
 
 namespace polykv {
 
-void RefreshSlot(EngineState& state, Slot& slot, std::span<const Token> prompt) {
+void RefreshSlot(EngineState& state, Slot& slot, std::span<const Token> prompt,
+                 const AdapterSet& adapters) {
   if (!state.host.on()) return;
   state.cache.Save(slot.own, state.host);
-  const SavedSequence* better = state.host.FindBetterOrNull(prompt, slot.own.tokens);
+  const std::span<const Token> own = slot.own.adapters == adapters
+                                         ? std::span<const Token>(slot.own.tokens)
+                                         : std::span<const Token>();
+  const SavedSequence* better = state.host.FindBetterOrNull(prompt, adapters, own);
   const int32_t n_cells = state.cache.free() + SequenceCache::SoleCells(slot.own);
   if (better != nullptr && static_cast<int32_t>(better->tokens.size()) <= n_cells) {
     state.cache.Load(slot.own, state.host.Take(better));
