@@ -29,9 +29,6 @@ void AddUnsupportedRoutes(HttpServer* server) {
   for (const char* path : {"/v1/audio/transcriptions", "/audio/transcriptions"}) {
     server->Post(path, audio);
   }
-  server->Post("/slots/:id_slot",
-               NotSupported("This server does not support slots action. Start it with "
-                            "`--slot-save-path`"));
   server->Post("/v1/chat/completions/control", NotSupported("This server has no realtime control"));
 }
 
@@ -42,6 +39,7 @@ void AddRoutes(HttpServer* server, const Services* services) {
   AddTextRoutes(server, services);
   AddStatusRoutes(server, services);
   AddMetricsRoutes(server, services);
+  AddSlotRoutes(server, services);
   AddAdapterRoutes(server, services);
   AddPoolRoutes(server, services);
   AddSessionRoutes(server, services);

@@ -14,6 +14,7 @@ void AddCompletionRoutes(HttpServer* server, const Services* services);
 void AddTextRoutes(HttpServer* server, const Services* services);
 void AddStatusRoutes(HttpServer* server, const Services* services);
 void AddMetricsRoutes(HttpServer* server, const Services* services);
+void AddSlotRoutes(HttpServer* server, const Services* services);
 void AddAdapterRoutes(HttpServer* server, const Services* services);
 void AddPoolRoutes(HttpServer* server, const Services* services);
 void AddSessionRoutes(HttpServer* server, const Services* services);

@@ -61,6 +61,21 @@ struct EndSessions {
       std::make_shared<Channel<Result<int32_t>>>();  // number of sessions ended
 };
 
+struct SlotChanged {
+  int32_t n_tokens = 0;  // saved, restored or erased
+  int64_t n_bytes = 0;   // of the file
+  double ms = 0;
+};
+// Waits until the slot is free.
+struct ChangeSlot {
+  enum class Action { kSave, kRestore, kErase };
+  Action action = Action::kErase;
+  int32_t id_slot = 0;  // wraps around, as in llama-server
+  std::string path;     // of the file; not for kErase
+  std::shared_ptr<Channel<Result<SlotChanged>>> channel =
+      std::make_shared<Channel<Result<SlotChanged>>>();
+};
+
 // Requests that start from now on and name no adapters compute with these, and new pools.
 struct SetAdapters {
   AdapterSet adapters;
@@ -68,6 +83,7 @@ struct SetAdapters {
       std::make_shared<Channel<Result<AdapterSet>>>();  // the same set, when it holds
 };
 
-using Command = std::variant<SubmitGeneration, CreatePool, ChangePool, EndSessions, SetAdapters>;
+using Command =
+    std::variant<SubmitGeneration, CreatePool, ChangePool, EndSessions, ChangeSlot, SetAdapters>;
 
 }  // namespace polykv

@@ -13,6 +13,7 @@
 #include "engine/steps/decode.h"
 #include "engine/steps/materialize.h"
 #include "engine/steps/retire.h"
+#include "engine/steps/slot_change.h"
 
 namespace polykv {
 namespace {
@@ -39,6 +40,7 @@ struct Apply {
     }
   }
   void operator()(ChangePool& command) const { HandleChangePool(state, command); }
+  void operator()(ChangeSlot& command) const { state.slot_changes.push_back(std::move(command)); }
   void operator()(SetAdapters& command) const {
     state.adapters = command.adapters;
     state.adapter_answers.emplace_back(command.channel, std::move(command.adapters));
@@ -74,6 +76,7 @@ struct Refuse {
   void operator()(CreatePool& command) const { command.channel->Push(kStopped); }
   void operator()(ChangePool& command) const { command.channel->Push(kStopped); }
   void operator()(EndSessions& command) const { command.channel->Push(kStopped); }
+  void operator()(ChangeSlot& command) const { command.channel->Push(kStopped); }
   void operator()(SetAdapters& command) const { command.channel->Push(kStopped); }
 };
 
@@ -199,6 +202,7 @@ class Engine::Impl {
       reaped_at_ = state_.now();
       ReapExpired(state_);
     }
+    ChangeFreeSlots(state_);
     StartWaiting(state_);
     const bool computed = RunModelStep(state_);
     busy_.store(!state_.running.empty() || !state_.waiting.empty() ||
@@ -219,6 +223,7 @@ class Engine::Impl {
     Flush(state_.pool_answers);
     Flush(state_.status_answers);
     Flush(state_.end_answers);
+    Flush(state_.slot_answers);
     Flush(state_.adapter_answers);
   }
 
@@ -229,6 +234,8 @@ class Engine::Impl {
     for (const auto& generation : state_.waiting) Fail(state_, *generation, kStopped);
     for (const auto& generation : state_.running) Fail(state_, *generation, kStopped);
     SweepEnded(state_);
+    for (const ChangeSlot& change : state_.slot_changes) change.channel->Push(kStopped);
+    state_.slot_changes.clear();
     while (!state_.materializing.empty()) FailPool(state_, state_.materializing.front(), kStopped);
     Publish();
     FlushAnswers();

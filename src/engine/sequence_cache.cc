@@ -1,5 +1,6 @@
 #include "engine/sequence_cache.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -63,6 +64,18 @@ Pos SequenceCache::Rewind(Sequence& sequence, const ResumePoint& point, Pos leng
     return !done || checkpoint.last_pos() > point.valid_until;
   });
   return length;
+}
+
+Result<int64_t> SequenceCache::LoadFile(Sequence& sequence, std::vector<Token> tokens,
+                                        const std::string& path) {
+  if (sequence.lease.length() > 0) Clear(sequence);
+  const auto n_tokens = static_cast<int32_t>(tokens.size());
+  Result<int64_t> n_bytes = backend_->LoadSequence(sequence.id, n_tokens, path);
+  if (!n_bytes.ok()) return n_bytes;
+  private_cells_ += n_tokens - sequence.n_tokens();
+  sequence.tokens = std::move(tokens);
+  sequence.checkpoints.clear();
+  return n_bytes;
 }
 
 Pos SequenceCache::Trim(Sequence& sequence, Pos length) {

@@ -3,6 +3,8 @@
 
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "engine/host_store.h"
 #include "kv/model_backend.h"
@@ -36,6 +38,11 @@ class SequenceCache {
   static int32_t SoleCells(const Sequence& sequence) {
     return sequence.n_private() + PoolTree::SoleCells(sequence.lease);
   }
+
+  // The sequence gives up what it holds for what the file holds, whose tokens are `tokens`
+  // (ModelBackend::LoadSequence). A Problem changes nothing, but that what was shared is given up.
+  // REQUIRES: there is room for the tokens.
+  Result<int64_t> LoadFile(Sequence& sequence, std::vector<Token> tokens, const std::string& path);
 
   // What can be kept of the first `n_common` tokens, for a prompt that begins with them;
   // `has_new_tokens`: and goes on. Less than all of them where the memory cannot go back (recurrent

@@ -83,6 +83,8 @@ struct EngineState {
   std::vector<std::unique_ptr<Generation>> running;  // oldest start first
   std::list<Materialization> materializing;
 
+  std::deque<ChangeSlot> slot_changes;  // that wait for their slot
+
   int64_t next_task_id = 0;
   uint64_t next_session_number = 1;
   bool draining = false;
@@ -100,6 +102,8 @@ struct EngineState {
   std::vector<std::pair<std::shared_ptr<Channel<Result<PoolStatus>>>, Result<PoolStatus>>>
       status_answers;
   std::vector<std::pair<std::shared_ptr<Channel<Result<int32_t>>>, Result<int32_t>>> end_answers;
+  std::vector<std::pair<std::shared_ptr<Channel<Result<SlotChanged>>>, Result<SlotChanged>>>
+      slot_answers;
   std::vector<std::pair<std::shared_ptr<Channel<Result<AdapterSet>>>, Result<AdapterSet>>>
       adapter_answers;
   bool changed = true;  // something that status routes should show at once

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <utility>
 
@@ -107,6 +109,63 @@ Pos FakeBackend::MinPos(SeqId seq) const {
   if (options_.recurrent) return recurrence_[static_cast<size_t>(seq)].last;
   const std::vector<Pos> positions = Positions(seq);
   return positions.empty() ? -1 : positions.front();
+}
+
+// A line per cell: position, token, adapters.
+Result<int64_t> FakeBackend::SaveSequence(SeqId seq, std::span<const Token> tokens,
+                                          const std::string& path) {
+  POLYKV_CHECK(Positions(seq).size() == tokens.size());
+  std::ofstream file(path);
+  for (const Cell& cell : cells_) {
+    if (!cell.seqs.test(static_cast<size_t>(seq))) continue;
+    file << cell.pos << ' ' << cell.token << ' ' << cell.adapters << '\n';
+  }
+  const auto n_bytes = static_cast<int64_t>(file.tellp());
+  file.close();
+  if (!file) return Problem{.status = 500, .type = "server_error", .message = "cannot write"};
+  return n_bytes;
+}
+
+Result<std::vector<FakeBackend::Cell>> FakeBackend::ReadCells(const std::string& path) const {
+  std::ifstream file(path);
+  std::vector<Cell> cells;
+  for (Cell cell; file >> cell.pos >> cell.token >> cell.adapters;) cells.push_back(cell);
+  const auto invalid = [&](const Cell& cell) {
+    return cell.pos < 0 || cell.pos >= static_cast<Pos>(cells.size()) || cell.token < 0 ||
+           cell.token >= info_.n_vocab;
+  };
+  if (!file.eof() || std::any_of(cells.begin(), cells.end(), invalid)) {
+    return InvalidRequest("no saved sequence");
+  }
+  return cells;
+}
+
+Result<std::vector<Token>> FakeBackend::ReadSavedTokens(const std::string& path) const {
+  const Result<std::vector<Cell>> cells = ReadCells(path);
+  if (!cells.ok()) return cells.problem();
+  std::vector<Token> tokens(cells.value().size());
+  for (const Cell& cell : cells.value()) tokens[static_cast<size_t>(cell.pos)] = cell.token;
+  return tokens;
+}
+
+Result<int64_t> FakeBackend::LoadSequence(SeqId seq, int32_t n_tokens, const std::string& path) {
+  const Result<std::vector<Cell>> loaded = ReadCells(path);
+  if (!loaded.ok()) return loaded.problem();
+  const auto n_held = static_cast<int32_t>(Positions(seq).size());
+  if (static_cast<int32_t>(loaded.value().size()) != n_tokens ||
+      n_tokens > info_.n_ctx - n_used_ + n_held) {
+    return InvalidRequest("no room");
+  }
+  RemoveRange(seq, 0, kToEnd);
+  auto free = cells_.begin();
+  for (Cell cell : loaded.value()) {
+    free = std::find_if(free, cells_.end(), [](const Cell& other) { return other.seqs.none(); });
+    cell.seqs.set(static_cast<size_t>(seq));
+    *free = cell;
+    content_[static_cast<size_t>(seq)] += CellContent(cell.pos, cell.token, cell.adapters);
+  }
+  n_used_ += n_tokens;
+  return static_cast<int64_t>(std::filesystem::file_size(path));
 }
 
 void FakeBackend::UseAdapters(const AdapterSet& adapters) {

@@ -47,6 +47,10 @@ class FakeBackend final : public ModelBackend {
   size_t StateSize(SeqId seq, StateParts parts) const override;
   void SaveState(SeqId seq, StateParts parts, std::span<uint8_t> bytes) const override;
   bool LoadState(SeqId seq, StateParts parts, std::span<const uint8_t> bytes) override;
+  Result<int64_t> SaveSequence(SeqId seq, std::span<const Token> tokens,
+                               const std::string& path) override;
+  Result<std::vector<Token>> ReadSavedTokens(const std::string& path) const override;
+  Result<int64_t> LoadSequence(SeqId seq, int32_t n_tokens, const std::string& path) override;
   void UseAdapters(const AdapterSet& adapters) override;
   DecodeStatus Decode(const StepBatch& batch) override;
   bool IsEndOfGeneration(Token token) const override { return token == kEndOfGeneration; }
@@ -91,6 +95,8 @@ class FakeBackend final : public ModelBackend {
 
   void Put(Cell& cell, SeqId seq, Pos pos, Token token, uint64_t adapters);
   std::vector<SavedCell> CellsOf(SeqId seq) const;
+
+  Result<std::vector<Cell>> ReadCells(const std::string& path) const;
 
   FakeBackendOptions options_;
   ModelInfo info_;

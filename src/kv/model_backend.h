@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.h"
 #include "base/types.h"
 #include "kv/adapter_set.h"
 #include "kv/step_batch.h"
@@ -111,6 +112,17 @@ class ModelBackend {
   // Replaces those parts of what `seq` holds by what was saved, of this or another sequence, on
   // this backend. False if there are no cells for it: `seq` is to be removed whole then.
   virtual bool LoadState(SeqId seq, StateParts parts, std::span<const uint8_t> bytes) = 0;
+
+  // Writes what `seq` holds, whose tokens are `tokens`, into a file in llama-server's format of
+  // slot files. Its size in bytes.
+  virtual Result<int64_t> SaveSequence(SeqId seq, std::span<const Token> tokens,
+                                       const std::string& path) = 0;
+  // The tokens in such a file, each in [0, n_vocab).
+  virtual Result<std::vector<Token>> ReadSavedTokens(const std::string& path) const = 0;
+  // Replaces what `seq` holds by the cells in the file, one for each of its `n_tokens` tokens.
+  // The file's size in bytes. A Problem leaves everything as it was.
+  // REQUIRES: `seq` shares no cell.
+  virtual Result<int64_t> LoadSequence(SeqId seq, int32_t n_tokens, const std::string& path) = 0;
 
   // Every Decode from now on computes with `adapters`, the first ones with none. Cheap if nothing
   // changes. REQUIRES: every id in it < info().n_adapters.

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "llama/llama_load.h"
+#include "llama/slot_file.h"
 #include "log.h"
 
 namespace polykv {
@@ -118,6 +119,38 @@ bool LlamaBackend::LoadState(SeqId seq, StateParts parts, std::span<const uint8_
   POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
   return llama_state_seq_set_data_ext(context_, bytes.data(), bytes.size(), seq,
                                       StateFlags(parts)) == bytes.size();
+}
+
+Result<int64_t> LlamaBackend::SaveSequence(SeqId seq, std::span<const Token> tokens,
+                                           const std::string& path) {
+  POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
+  const std::vector<Token> packed = PackTokens(tokens);
+  const size_t n_bytes =
+      llama_state_seq_save_file(context_, path.c_str(), seq, packed.data(), packed.size());
+  if (n_bytes > 0) return static_cast<int64_t>(n_bytes);
+  return Problem{
+      .status = 500, .type = "server_error", .message = "cannot write the file '" + path + "'"};
+}
+
+Result<std::vector<Token>> LlamaBackend::ReadSavedTokens(const std::string& path) const {
+  return ReadTokensOfSlotFile(path, info_.n_vocab);
+}
+
+Result<int64_t> LlamaBackend::LoadSequence(SeqId seq, int32_t n_tokens, const std::string& path) {
+  POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
+  // libllama empties the sequence before it looks at what it is to hold.
+  std::vector<uint8_t> before(llama_state_seq_get_size(context_, seq));
+  before.resize(llama_state_seq_get_data(context_, before.data(), before.size(), seq));
+  std::vector<Token> packed(PackedSize(n_tokens));
+  size_t n_packed = 0;
+  const size_t n_bytes = llama_state_seq_load_file(context_, path.c_str(), seq, packed.data(),
+                                                   packed.size(), &n_packed);
+  if (n_bytes > 0 && llama_memory_seq_pos_max(memory_, seq) == n_tokens - 1) {
+    return static_cast<int64_t>(n_bytes);
+  }
+  RemoveRange(seq, 0, kToEnd);
+  POLYKV_CHECK(llama_state_seq_set_data(context_, before.data(), before.size(), seq) > 0);
+  return InvalidRequest("No available space in KV cache or invalid slot save file");
 }
 
 void LlamaBackend::UseAdapters(const AdapterSet& adapters) {

@@ -150,6 +150,7 @@ std::string ServedModel::ModelsBody(int64_t unix_s) const {
                            {"data", common_json::array({ModelInfoJson(*state_, unix_s)})}});
 }
 
+const std::string& ServedModel::slot_save_path() const { return state_->params.slot_save_path; }
 bool ServedModel::endpoint_slots() const { return state_->params.endpoint_slots; }
 bool ServedModel::endpoint_metrics() const { return state_->params.endpoint_metrics; }
 bool ServedModel::endpoint_props() const { return state_->params.endpoint_props; }

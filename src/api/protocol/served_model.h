@@ -43,6 +43,7 @@ class ServedModel {
   std::string PropsBody(const std::string& polykv) const;
   std::string ModelsBody(int64_t unix_s) const;  // `unix_s`: now
 
+  const std::string& slot_save_path() const;  // with a separator at its end; empty: not given
   bool endpoint_slots() const;
   bool endpoint_metrics() const;
   bool endpoint_props() const;  // POST /props
