@@ -1,5 +1,8 @@
 #include "llama/llama_backend.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
@@ -138,18 +141,24 @@ Result<std::vector<Token>> LlamaBackend::ReadSavedTokens(const std::string& path
 
 Result<int64_t> LlamaBackend::LoadSequence(SeqId seq, int32_t n_tokens, const std::string& path) {
   POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
-  // libllama empties the sequence before it looks at what it is to hold.
+  // libllama's own reader of such files aborts on one that is cut short, and it empties the
+  // sequence before it looks at what it is to hold. So the state goes through memory, where it
+  // begins with a magic number and a sequence id (llama-context.cpp, state_seq_get_data).
+  constexpr size_t kStatePrefix = sizeof(uint32_t) + sizeof(llama_seq_id);
   std::vector<uint8_t> before(llama_state_seq_get_size(context_, seq));
-  before.resize(llama_state_seq_get_data(context_, before.data(), before.size(), seq));
-  std::vector<Token> packed(PackedSize(n_tokens));
-  size_t n_packed = 0;
-  const size_t n_bytes = llama_state_seq_load_file(context_, path.c_str(), seq, packed.data(),
-                                                   packed.size(), &n_packed);
-  if (n_bytes > 0 && llama_memory_seq_pos_max(memory_, seq) == n_tokens - 1) {
-    return static_cast<int64_t>(n_bytes);
+  const size_t n_before = llama_state_seq_get_data(context_, before.data(), before.size(), seq);
+  POLYKV_CHECK(n_before == before.size() && n_before >= kStatePrefix);
+  std::vector<uint8_t> state = ReadStateOfSlotFile(path, kStatePrefix);
+  if (!state.empty()) {
+    std::copy_n(before.begin(), kStatePrefix, state.begin());
+    const size_t n_read = llama_state_seq_set_data(context_, state.data(), state.size(), seq);
+    if (n_read == state.size() && llama_memory_seq_pos_max(memory_, seq) == n_tokens - 1) {
+      std::error_code ignored;
+      return static_cast<int64_t>(std::filesystem::file_size(path, ignored));
+    }
+    RemoveRange(seq, 0, kToEnd);
+    POLYKV_CHECK(llama_state_seq_set_data(context_, before.data(), before.size(), seq) == n_before);
   }
-  RemoveRange(seq, 0, kToEnd);
-  POLYKV_CHECK(llama_state_seq_set_data(context_, before.data(), before.size(), seq) > 0);
   return InvalidRequest("No available space in KV cache or invalid slot save file");
 }
 

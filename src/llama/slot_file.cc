@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <system_error>
 
 #include "llama.h"
@@ -21,22 +22,33 @@ Problem NotASlotFile() {
   return InvalidRequest("No available space in KV cache or invalid slot save file");
 }
 
-// The words between libllama's header and the state.
-Result<std::vector<Token>> ReadPayload(const std::string& path) {
+using Header = std::array<uint32_t, 3>;  // magic, version, number of words before the state
+
+uint64_t StateOffset(const Header& header) {
+  return sizeof(Header) + uint64_t{header[2]} * sizeof(Token);
+}
+
+uint64_t FileSize(const std::string& path) {  // 0: there is none
   std::error_code error;
-  const auto file_size = static_cast<uint64_t>(std::filesystem::file_size(path, error));
+  const auto size = std::filesystem::file_size(path, error);
+  return error ? 0 : static_cast<uint64_t>(size);
+}
+
+std::optional<Header> ReadHeader(std::ifstream& file, uint64_t file_size) {
+  Header header = {};
+  if (!file.read(reinterpret_cast<char*>(header.data()), sizeof(header))) return std::nullopt;
+  const bool valid = header[0] == LLAMA_STATE_SEQ_MAGIC && header[1] == LLAMA_STATE_SEQ_VERSION &&
+                     StateOffset(header) <= file_size;
+  return valid ? std::optional(header) : std::nullopt;
+}
+
+Result<std::vector<Token>> ReadWords(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::array<uint32_t, 3> header = {};  // magic, version, number of words
-  if (error || !file.read(reinterpret_cast<char*>(header.data()), sizeof(header))) {
-    return NotASlotFile();
-  }
-  const uint64_t n_bytes = uint64_t{header[2]} * sizeof(Token);
-  if (header[0] != LLAMA_STATE_SEQ_MAGIC || header[1] != LLAMA_STATE_SEQ_VERSION ||
-      n_bytes > file_size - sizeof(header)) {
-    return NotASlotFile();
-  }
-  std::vector<Token> words(header[2]);
-  file.read(reinterpret_cast<char*>(words.data()), static_cast<std::streamsize>(n_bytes));
+  const std::optional<Header> header = ReadHeader(file, FileSize(path));
+  if (!header.has_value()) return NotASlotFile();
+  std::vector<Token> words((*header)[2]);
+  file.read(reinterpret_cast<char*>(words.data()),
+            static_cast<std::streamsize>(words.size() * sizeof(Token)));
   if (!file) return NotASlotFile();
   return words;
 }
@@ -67,10 +79,8 @@ std::vector<Token> PackTokens(std::span<const Token> tokens) {
   return packed;
 }
 
-size_t PackedSize(int32_t n_tokens) { return static_cast<size_t>(n_tokens) + kPackedExtra; }
-
 Result<std::vector<Token>> ReadTokensOfSlotFile(const std::string& path, int32_t n_vocab) {
-  Result<std::vector<Token>> words = ReadPayload(path);
+  Result<std::vector<Token>> words = ReadWords(path);
   if (!words.ok()) return words;
   Result<std::vector<Token>> tokens = Unpack(std::move(words.value()));
   if (!tokens.ok()) return tokens;
@@ -78,6 +88,19 @@ Result<std::vector<Token>> ReadTokensOfSlotFile(const std::string& path, int32_t
                                  [=](Token token) { return token >= 0 && token < n_vocab; });
   if (!valid) return InvalidRequest("Invalid tokens in slot save file");
   return tokens;
+}
+
+std::vector<uint8_t> ReadStateOfSlotFile(const std::string& path, size_t n_before) {
+  std::ifstream file(path, std::ios::binary);
+  const uint64_t file_size = FileSize(path);
+  const std::optional<Header> header = ReadHeader(file, file_size);
+  if (!header.has_value()) return {};
+  const uint64_t n_bytes = file_size - StateOffset(*header);
+  std::vector<uint8_t> state(n_before + n_bytes);
+  file.seekg(static_cast<std::streamoff>(StateOffset(*header)));
+  file.read(reinterpret_cast<char*>(state.data() + n_before),
+            static_cast<std::streamsize>(n_bytes));
+  return file ? state : std::vector<uint8_t>();
 }
 
 }  // namespace polykv

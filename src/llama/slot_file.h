@@ -14,11 +14,13 @@
 namespace polykv {
 
 std::vector<Token> PackTokens(std::span<const Token> tokens);
-// Of what PackTokens makes of `n_tokens` tokens.
-size_t PackedSize(int32_t n_tokens);
 
 // The tokens of a file that libllama wrote with packed tokens, or with plain ones as earlier
 // llama-servers had them; each in [0, n_vocab). The state behind them is not looked at.
 Result<std::vector<Token>> ReadTokensOfSlotFile(const std::string& path, int32_t n_vocab);
+
+// The state behind the tokens, with `n_before` zero bytes in front of it. Empty if it cannot be
+// read.
+std::vector<uint8_t> ReadStateOfSlotFile(const std::string& path, size_t n_before);
 
 }  // namespace polykv

@@ -248,7 +248,7 @@ std::optional<Problem> CheckGenerations(const ServedModel::State& model, const A
   if (!attach.spec.session_id.empty() && n_prompts > 1) {
     return InvalidRequest("Field 'session_id': a session takes one prompt at a time");
   }
-  return CheckScales(params.lora);
+  return std::nullopt;
 }
 
 Result<CompletionJob> BuildJob(const ServedModel::State& model, Endpoint endpoint,

@@ -1,6 +1,5 @@
 #include "api/protocol/lora_adapters.h"
 
-#include <cmath>
 #include <utility>
 
 #include "api/protocol/json.h"
@@ -9,15 +8,6 @@
 #include "server-task.h"
 
 namespace polykv {
-
-std::optional<Problem> CheckScales(const std::map<int32_t, float>& scale_of) {
-  for (const auto& [id, scale] : scale_of) {
-    if (!std::isfinite(scale)) {
-      return InvalidRequest("The scale of adapter " + std::to_string(id) + " is out of range");
-    }
-  }
-  return std::nullopt;
-}
 
 AdapterSet ToAdapterSet(const ServedModel::State& model, const std::map<int32_t, float>& scale_of) {
   return {scale_of, static_cast<int32_t>(model.params.lora_adapters.size())};
@@ -28,9 +18,7 @@ Result<AdapterSet> ParseLoraAdapters(const ServedModel& model, const std::string
   return ClientFault<AdapterSet>([&]() -> Result<AdapterSet> {
     const common_json json = common_json::parse(body);
     if (!json.is_array()) return InvalidRequest("Request body must be an array");
-    const std::map<int32_t, float> scale_of = parse_lora_request(json);
-    if (std::optional<Problem> problem = CheckScales(scale_of)) return *std::move(problem);
-    return ToAdapterSet(model.state(), scale_of);
+    return ToAdapterSet(model.state(), parse_lora_request(json));
   });
 }
 

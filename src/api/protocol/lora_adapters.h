@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 
 #include "api/protocol/served_model.h"
@@ -11,9 +10,6 @@
 #include "kv/adapter_set.h"
 
 namespace polykv {
-
-// A 400 if a scale is no finite number: it would turn every logit of the stream into none.
-std::optional<Problem> CheckScales(const std::map<int32_t, float>& scale_of);
 
 // As llama-server reads it: an adapter that is not named has scale 0, an unknown id no effect.
 AdapterSet ToAdapterSet(const ServedModel::State& model, const std::map<int32_t, float>& scale_of);
