@@ -42,8 +42,8 @@ class HostStore {
   bool Holds(std::span<const Token> tokens, const AdapterSet& adapters) const;
 
   // A new entry with room for a state of `state_size` bytes, for the caller to write. Entries that
-  // `tokens` begins with go, if the adapters are the same, then the oldest until it fits. Null if it does not fit or the system
-  // has no memory for it. Valid until the next call.
+  // `tokens` begins with go, if the adapters are the same, then the oldest until it fits. Null if
+  // it does not fit or the system has no memory for it. Valid until the next call.
   SavedSequence* AddOrNull(std::span<const Token> tokens, const AdapterSet& adapters,
                            std::span<const Checkpoint> checkpoints, size_t state_size);
   void DropBeyondMaxTokens();  // the oldest first
@@ -51,8 +51,8 @@ class HostStore {
   // Recounts the bytes; aborts on a difference.
   void CheckIntegrity() const;
 
-  // The entry of these adapters from which `prompt` has more to reuse than from `own`, in share of the prompt and in
-  // share of the entry; null if there is none. Valid until the next call.
+  // The entry of these adapters from which `prompt` has more to reuse than from `own`, in share of
+  // the prompt and in share of the entry; null if there is none. Valid until the next call.
   const SavedSequence* FindBetterOrNull(std::span<const Token> prompt, const AdapterSet& adapters,
                                         std::span<const Token> own) const;
   SavedSequence Take(const SavedSequence* entry);

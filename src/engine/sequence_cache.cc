@@ -112,7 +112,8 @@ void SequenceCache::AddCheckpoint(Sequence& sequence, int64_t task_id,
 bool SequenceCache::Save(const Sequence& sequence, HostStore& store) const {
   if (sequence.tokens.empty() || store.Holds(sequence.tokens, sequence.adapters)) return false;
   const size_t size = backend_->StateSize(sequence.id, StateParts::kAll);
-  SavedSequence* saved = store.AddOrNull(sequence.tokens, sequence.adapters, sequence.checkpoints, size);
+  SavedSequence* saved =
+      store.AddOrNull(sequence.tokens, sequence.adapters, sequence.checkpoints, size);
   if (saved == nullptr) return false;
   backend_->SaveState(sequence.id, StateParts::kAll, saved->state.span());
   return true;

@@ -200,7 +200,8 @@ DecodeStatus FakeBackend::Decode(const StepBatch& batch) {
     const uint64_t content = content_[static_cast<size_t>(entry.seq)];
     Recurrence& recurrence = recurrence_[static_cast<size_t>(entry.seq)];
     if (options_.recurrent) {
-      recurrence = {Mix(recurrence.mix ^ CellContent(entry.pos, entry.token, adapters_)), entry.pos};
+      recurrence = {Mix(recurrence.mix ^ CellContent(entry.pos, entry.token, adapters_)),
+                    entry.pos};
     }
     if (entry.output) outputs_[static_cast<int32_t>(i)] = content + recurrence.mix;
   }

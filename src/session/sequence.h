@@ -15,7 +15,7 @@ struct Sequence {
   SeqId id = kNoSeq;          // kNoSeq: holds nothing
   std::vector<Token> tokens;  // parallel to the cells [0, n)
   PoolLease lease;
-  AdapterSet adapters;  // that the cells were and are computed with
+  AdapterSet adapters;                  // that the cells were and are computed with
   std::vector<Checkpoint> checkpoints;  // oldest first
 
   int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
