@@ -83,7 +83,7 @@ Json SessionJson(const SessionView& session, const WallClock& wall) {
 Json SlotJson(const SlotView& slot) {
   Json json = {{"id", slot.id},
                {"n_ctx", slot.n_ctx},
-               {"speculative", false},
+               {"speculative", slot.speculative},
                {"is_processing", slot.is_processing}};
   if (slot.task_id >= 0) {
     const int32_t n_remain =

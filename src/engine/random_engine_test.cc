@@ -15,7 +15,8 @@ class RandomEngineTest : public EngineTest {
     int32_t n_predict;
   };
 
-  void SetUp() override {
+  void SetUp() override { SetUp(0); }
+  void SetUp(int32_t n_draft) {
     EngineConfig config = DefaultConfig();
     config.max_pools = 3;
     config.max_sessions = 5;
@@ -24,7 +25,8 @@ class RandomEngineTest : public EngineTest {
     config.prefill_chunk = 24;
     config.grace_ms = 200;
     config.session_idle_ms = 2'000;
-    Build(config, {.n_ctx = 700, .n_batch = 128, .n_ubatch = 48});
+    Build(config,
+          {.n_ctx = 700, .n_batch = 128, .n_ubatch = 48, .n_draft = n_draft, .wrong_every = 4});
   }
 
   int Pick(int n) { return static_cast<int>(random_() % static_cast<unsigned>(n)); }
@@ -130,7 +132,7 @@ class RandomEngineTest : public EngineTest {
 
 TEST_F(RandomEngineTest, ThousandsOfOperationsLeaveNothingBehind) {
   for (const unsigned seed : {301U, 302U, 303U}) {
-    SetUp();
+    SetUp(seed == 303U ? 5 : 0);
     open_.clear();
     pools_.clear();
     random_.seed(seed);

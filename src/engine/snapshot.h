@@ -54,6 +54,7 @@ struct PoolView {
 struct SlotView {
   int32_t id = 0;
   int32_t n_ctx = 0;
+  bool speculative = false;
   bool is_processing = false;
   int64_t task_id = -1;  // of the running or the latest request; -1: none yet
   int32_t n_tokens = 0;  // tokens in the sequence it works on
@@ -78,6 +79,10 @@ struct Counters {
   uint64_t n_decode = 0;           // llama_decode calls
   uint64_t n_busy_slots = 0;       // summed over decode calls
   uint64_t n_tokens_max = 0;       // longest sequence seen
+  uint64_t n_drafts = 0;           // drafts that the model has seen
+  uint64_t n_draft = 0;            // tokens in them
+  uint64_t n_draft_accepted = 0;
+  std::vector<uint64_t> n_accepted_at;  // by place in the draft; empty before the first draft
   uint64_t pool_queries = 0;
   uint64_t pool_hits = 0;
   uint64_t pool_query_tokens = 0;

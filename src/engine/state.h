@@ -63,6 +63,7 @@ struct EngineState {
       slot.own.id = id;
       slot.last.id = id;
       slot.last.n_ctx = settings.n_ctx_plain;
+      slot.last.speculative = model->drafter() != nullptr;
     }
   }
 

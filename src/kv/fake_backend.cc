@@ -33,6 +33,18 @@ class GreedySampler final : public Sampler {
     sampled.token = backend_->Choice(output_index);
     return sampled;
   }
+  std::vector<SampledToken> SampleAlong(int32_t output_index,
+                                        std::span<const Token> draft) override {
+    std::vector<SampledToken> sampled;
+    for (size_t i = 0; i < draft.size(); ++i) {
+      sampled.push_back(Sample(output_index++));
+      const Token token = sampled.back().token;
+      const bool ends = backend_->IsEndOfGeneration(token) && i + 1 < draft.size();
+      if (token != draft[i] || ends) return sampled;
+    }
+    sampled.push_back(Sample(output_index));
+    return sampled;
+  }
 
  private:
   const FakeBackend* backend_;
@@ -60,6 +72,7 @@ FakeBackend::FakeBackend(FakeBackendOptions options)
     info_.sharing = Sharing::kOff;
     info_.sharing_reason = "recurrent";
   }
+  if (options.n_draft > 0) drafter_.emplace(this, options.n_draft, options.wrong_every);
 }
 
 void FakeBackend::ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) {
@@ -261,7 +274,18 @@ bool FakeBackend::LoadState(SeqId seq, StateParts parts, std::span<const uint8_t
 Token FakeBackend::Choice(int32_t output_index) const {
   const auto it = outputs_.find(output_index);
   POLYKV_CHECK(it != outputs_.end());
-  const uint64_t choice = Mix(it->second);
+  return ChoiceOf(it->second);
+}
+
+Token FakeBackend::ChoiceAfter(SeqId seq, std::span<const Token> ahead) const {
+  uint64_t content = content_[static_cast<size_t>(seq)];
+  auto pos = static_cast<Pos>(Positions(seq).size());
+  for (const Token token : ahead) content += CellContent(pos++, token);
+  return ChoiceOf(content);
+}
+
+Token FakeBackend::ChoiceOf(uint64_t content) const {
+  const uint64_t choice = Mix(content);
   if (options_.eog_every > 0 && (choice >> 32) % static_cast<uint64_t>(options_.eog_every) == 0) {
     return kEndOfGeneration;
   }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "kv/fake_drafter.h"
 #include "kv/model_backend.h"
 
 namespace polykv {
@@ -24,8 +25,10 @@ struct FakeBackendOptions {
   int32_t n_batch = 2048;
   int32_t n_ubatch = 512;
   int32_t n_adapters = 0;
-  bool recurrent = false;  // beside the cells a state that only goes forward, as hybrid models
-  int32_t eog_every = 0;   // about one token in that many ends a generation; 0: never
+  bool recurrent = false;   // beside the cells a state that only goes forward, as hybrid models
+  int32_t eog_every = 0;    // about one token in that many ends a generation; 0: never
+  int32_t n_draft = 0;      // tokens per draft; 0: no speculation
+  int32_t wrong_every = 0;  // about one drafted token in that many is wrong; 0: none is
   ManualClock* clock = nullptr;  // advanced by each Decode; null: time stands still
   TimeUs step_us = 5'000;        // cost of a step …
   TimeUs token_us = 1'000;       // … and of each token in it
@@ -53,6 +56,7 @@ class FakeBackend final : public ModelBackend {
   Result<int64_t> LoadSequence(SeqId seq, int32_t n_tokens, const std::string& path) override;
   void UseAdapters(const AdapterSet& adapters) override;
   DecodeStatus Decode(const StepBatch& batch) override;
+  Drafter* drafter() override { return drafter_ ? &*drafter_ : nullptr; }
   bool IsEndOfGeneration(Token token) const override { return token == kEndOfGeneration; }
   std::string TokenText(Token token, bool special) const override;
   std::vector<Token> Tokenize(std::string_view text, bool add_special,
@@ -72,9 +76,12 @@ class FakeBackend final : public ModelBackend {
 
   // The greedy choice at an output of the last Decode.
   Token Choice(int32_t output_index) const;
+  // The greedy choice after `seq` would hold `ahead` behind what it holds.
+  Token ChoiceAfter(SeqId seq, std::span<const Token> ahead) const;
 
  private:
   static constexpr size_t kMaxSeq = 256;
+  Token ChoiceOf(uint64_t content) const;
   struct Cell {
     Pos pos = 0;
     Token token = 0;
@@ -109,6 +116,7 @@ class FakeBackend final : public ModelBackend {
   SeqId failing_seq_ = kNoSeq;
   bool refuse_next_ = false;
   uint64_t n_decoded_tokens_ = 0;
+  std::optional<FakeDrafter> drafter_;
 };
 
 }  // namespace polykv

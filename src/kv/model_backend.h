@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "base/types.h"
 #include "kv/adapter_set.h"
+#include "kv/drafter.h"
 #include "kv/step_batch.h"
 
 namespace polykv {
@@ -75,6 +76,13 @@ class Sampler {
   // Samples at `output_index`, an index into the batch of the backend's last Decode whose `output`
   // was set, and accepts the token.
   virtual SampledToken Sample(int32_t output_index) = 0;
+
+  // The same at `output_index` and the outputs right behind it, one for each token of `draft`, as
+  // long as the sample is what the draft says. Returns at least one token: those that the draft had
+  // right, then the one after them. Nothing follows a token that ends a generation before the end
+  // of the draft.
+  virtual std::vector<SampledToken> SampleAlong(int32_t output_index,
+                                                std::span<const Token> draft) = 0;
 };
 
 // Engine thread only, except where said.
@@ -130,6 +138,10 @@ class ModelBackend {
 
   // Computes the batch and writes its cells. Positions of each sequence continue what it holds.
   virtual DecodeStatus Decode(const StepBatch& batch) = 0;
+
+  // Null: no speculation. Lives as long as the backend and knows of its own what happens to the
+  // sequences. With it, RemoveRange takes back the end of any sequence.
+  virtual Drafter* drafter() = 0;
 
   virtual bool IsEndOfGeneration(Token token) const = 0;               // any thread
   virtual std::string TokenText(Token token, bool special) const = 0;  // any thread

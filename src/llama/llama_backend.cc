@@ -41,6 +41,7 @@ Result<std::unique_ptr<LlamaBackend>> LlamaBackend::Load(common_params params, i
     LOG_WRN("%s: this model's memory cannot shift: --context-shift has no effect\n", __func__);
     backend->params_.ctx_shift = false;
   }
+  if (std::optional<Problem> problem = backend->LoadDrafter()) return *std::move(problem);
   return backend;
 }
 
@@ -67,6 +68,16 @@ void LlamaBackend::ProbeMemory() {
   llama_perf_context_reset(context_);
 }
 
+std::optional<Problem> LlamaBackend::LoadDrafter() {
+  common_params params = params_;
+  params.n_parallel = info_.n_seq_max;
+  Result<std::unique_ptr<LlamaDrafter>> drafter =
+      LlamaDrafter::Load(params, model_, context_, info_);
+  if (!drafter.ok()) return drafter.problem();
+  drafter_ = std::move(drafter.value());
+  return std::nullopt;
+}
+
 std::span<const float> LlamaBackend::Logits(int32_t output_index) const {
   const float* logits = llama_get_logits_ith(context_, output_index);
   POLYKV_CHECK(logits != nullptr);
@@ -80,6 +91,7 @@ void LlamaBackend::ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) {
   POLYKV_CHECK(src != dst);
   POLYKV_CHECK(p0 >= 0 && (p1 == kToEnd || p1 >= p0));
   llama_memory_seq_cp(memory_, src, dst, p0, p1);
+  if (drafter_ != nullptr) drafter_->ShareRange(src, dst, p0, p1);
 }
 
 void LlamaBackend::CloneSequence(SeqId src, SeqId dst) {
@@ -91,7 +103,9 @@ void LlamaBackend::CloneSequence(SeqId src, SeqId dst) {
 bool LlamaBackend::RemoveRange(SeqId seq, Pos p0, Pos p1) {
   POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
   POLYKV_CHECK(p0 >= 0 && (p1 == kToEnd || p1 >= p0));
-  return llama_memory_seq_rm(memory_, seq, p0, p1);
+  if (!llama_memory_seq_rm(memory_, seq, p0, p1)) return false;
+  if (drafter_ != nullptr) drafter_->RemoveRange(seq, p0, p1);
+  return true;
 }
 
 void LlamaBackend::ShiftPositions(SeqId seq, Pos p0, Pos p1, Pos delta) {
@@ -99,6 +113,7 @@ void LlamaBackend::ShiftPositions(SeqId seq, Pos p0, Pos p1, Pos delta) {
   POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
   POLYKV_CHECK(p0 >= 0 && (p1 == kToEnd || p1 >= p0));
   llama_memory_seq_add(memory_, seq, p0, p1, delta);
+  if (drafter_ != nullptr) drafter_->ShiftPositions(seq, p0, p1, delta);
 }
 
 Pos LlamaBackend::MinPos(SeqId seq) const {
@@ -190,6 +205,7 @@ DecodeStatus LlamaBackend::Decode(const StepBatch& batch) {
     if (code != -1) RemoveBatch(batch);  // -1: refused before anything was written
     return DecodeStatus::kFailed;
   }
+  if (drafter_ != nullptr) drafter_->Decode(batch);
   if (has_output) llama_synchronize(context_);
   return DecodeStatus::kOk;
 }

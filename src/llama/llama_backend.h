@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "kv/step_batch.h"
 #include "llama-cpp.h"
 #include "llama.h"
+#include "llama/llama_drafter.h"
 
 namespace polykv {
 
@@ -68,6 +70,7 @@ class LlamaBackend final : public ModelBackend {
   Result<int64_t> LoadSequence(SeqId seq, int32_t n_tokens, const std::string& path) override;
   void UseAdapters(const AdapterSet& adapters) override;
   DecodeStatus Decode(const StepBatch& batch) override;
+  LlamaDrafter* drafter() override { return drafter_.get(); }
   bool IsEndOfGeneration(Token token) const override;
   std::string TokenText(Token token, bool special) const override;
   std::vector<Token> Tokenize(std::string_view text, bool add_special,
@@ -77,6 +80,7 @@ class LlamaBackend final : public ModelBackend {
   LlamaBackend(common_params params, common_init_result_ptr loaded);
 
   void ProbeMemory();
+  std::optional<Problem> LoadDrafter();
   void RemoveBatch(const StepBatch& batch);
 
   // Constant after Load.
@@ -90,6 +94,7 @@ class LlamaBackend final : public ModelBackend {
 
   // Engine thread only.
   llama_batch_ext_ptr batch_;  // its storage is reused from step to step
+  std::unique_ptr<LlamaDrafter> drafter_;
 };
 
 }  // namespace polykv

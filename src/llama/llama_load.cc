@@ -12,7 +12,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "llama/llama_drafter.h"
 #include "log.h"
+#include "speculative.h"
 
 namespace polykv {
 namespace {
@@ -52,9 +54,13 @@ bool IsEmbedding(const common_params& params) {
 // The parameters of the context: llama-server's but for the number of sequences and what follows
 // from it.
 common_params WithSequences(common_params params, int32_t n_seq_max) {
-  // One output per sequence and decode; libllama insists on room for that many.
-  params.n_outputs_max = IsEmbedding(params) ? std::max(params.n_batch, n_seq_max) : n_seq_max;
-  params.n_outputs_max_per_seq = 1;
+  KeepSupportedDrafters(&params);
+  // One output per sequence and decode, libllama insists on room for that many; more where a slot
+  // has a draft to check.
+  const common_speculative_output_limits outputs = common_speculative_get_output_limits(
+      params.n_batch, params.n_parallel, common_speculative_n_max(&params.speculative));
+  params.n_outputs_max = std::max(IsEmbedding(params) ? params.n_batch : outputs.total, n_seq_max);
+  params.n_outputs_max_per_seq = IsEmbedding(params) ? 1 : std::max(1, outputs.per_seq);
   if (!params.kv_unified) {
     // What libllama would give each of n_parallel sequences (llama-context.cpp, n_ctx_seq).
     const int32_t n_ctx_seq = GGML_PAD(GGML_PAD(params.n_ctx, 256) / params.n_parallel, 256);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <random>
 #include <span>
 #include <utility>
 #include <vector>
@@ -18,13 +19,14 @@ class LlamaSampler final : public Sampler {
  public:
   LlamaSampler(LlamaBackend* backend, common_sampler_ptr sampler,
                std::unique_ptr<GrammarFilter> grammar, int32_t n_probs, bool post_sampling_probs,
-               bool special)
+               bool special, uint32_t seed)
       : backend_(backend),
         n_probs_(static_cast<size_t>(std::max(n_probs, 0))),
         post_sampling_probs_(post_sampling_probs),
         special_(special),
         sampler_(std::move(sampler)),
-        grammar_(std::move(grammar)) {}
+        grammar_(std::move(grammar)),
+        random_(seed) {}
 
   void AcceptPrompt(std::span<const Token> prompt) override {
     common_sampler_reset(sampler_.get());
@@ -47,11 +49,41 @@ class LlamaSampler final : public Sampler {
     return sampled;
   }
 
+  std::vector<SampledToken> SampleAlong(int32_t output_index,
+                                        std::span<const Token> draft) override {
+    std::vector<SampledToken> sampled;
+    for (size_t i = 0; i < draft.size(); ++i) {
+      const bool agrees = SampleAt(output_index++, draft[i], i, &sampled.emplace_back());
+      const bool ends = backend_->IsEndOfGeneration(draft[i]) && i + 1 < draft.size();
+      if (!agrees || ends) return sampled;
+    }
+    sampled.push_back(Sample(output_index));
+    return sampled;
+  }
+
  private:
   Token Draw(int32_t output_index) {
     const Token token = common_sampler_sample(sampler_.get(), backend_->context(), output_index);
     if (grammar_ == nullptr || grammar_->Allows(token)) return token;
     return grammar_->Sample(backend_->Logits(output_index), common_sampler_get(sampler_.get()));
+  }
+
+  // Whether the sample is the draft's token, which is at place `i` of it.
+  bool SampleAt(int32_t output_index, Token guess, size_t i, SampledToken* sampled) {
+    const LlamaDrafter* drafter = backend_->drafter();
+    if (drafter == nullptr || drafter->synthetic_acceptance().empty()) {
+      *sampled = Sample(output_index);
+      return sampled->token == guess;
+    }
+    const Token own = Draw(output_index);
+    const bool agrees = std::uniform_real_distribution<double>(0, 1)(random_) <
+                            drafter->synthetic_acceptance()[i] &&
+                        !backend_->IsEndOfGeneration(guess);
+    sampled->token = agrees ? guess : own;
+    // A token that the model did not choose may break the grammar, which does not get to see it.
+    common_sampler_accept(sampler_.get(), sampled->token, /*is_generated=*/!agrees);
+    if (grammar_ != nullptr && !agrees) grammar_->Accept(own);
+    return agrees;
   }
 
   void FillFromLogits(int32_t output_index, SampledToken* sampled) {
@@ -84,6 +116,7 @@ class LlamaSampler final : public Sampler {
   const bool special_;
   const common_sampler_ptr sampler_;
   const std::unique_ptr<GrammarFilter> grammar_;  // null: sampler_ has the grammar, if any
+  std::mt19937 random_;                           // of synthetic acceptance
 };
 
 }  // namespace
@@ -98,7 +131,7 @@ std::unique_ptr<Sampler> MakeLlamaSampler(LlamaBackend& backend, common_params_s
   common_sampler_ptr sampler(common_sampler_init(backend.model(), params));
   POLYKV_CHECK(sampler != nullptr);
   return std::make_unique<LlamaSampler>(&backend, std::move(sampler), std::move(grammar), n_probs,
-                                        post_sampling_probs, special);
+                                        post_sampling_probs, special, params.seed);
 }
 
 }  // namespace polykv

@@ -6,10 +6,13 @@
 
 namespace polykv {
 
-void RateWindow::AddToken(TimeUs now) {
-  POLYKV_CHECK(count_ == 0 || now >= Stamp(0));
-  stamps_[static_cast<size_t>(count_ % kTokens)] = now;
-  ++count_;
+void RateWindow::AddTokens(int32_t n, TimeUs now) {
+  const TimeUs before = count_ == 0 ? now : Stamp(0);
+  POLYKV_CHECK(now >= before);
+  for (int32_t i = 1; i <= n; ++i) {
+    stamps_[static_cast<size_t>(count_ % kTokens)] = before + (now - before) * i / n;
+    ++count_;
+  }
 }
 
 double RateWindow::TokensPerSecond(TimeUs now) const {

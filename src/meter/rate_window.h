@@ -15,7 +15,9 @@ namespace polykv {
 // allocation.
 class RateWindow {
  public:
-  void AddToken(TimeUs now);  // REQUIRES: stamps do not go back
+  void AddToken(TimeUs now) { AddTokens(1, now); }
+  // `n` tokens that came together: they count as spread evenly since the one before them.
+  void AddTokens(int32_t n, TimeUs now);  // REQUIRES: stamps do not go back
   void Reset() { count_ = 0; }
 
   // Tokens per second; 0 while there are fewer than 4 gaps ("warming").

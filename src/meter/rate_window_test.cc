@@ -39,6 +39,15 @@ TEST(RateWindow, ASlowStreamIsMeasuredOverItsLastFourGaps) {
   EXPECT_DOUBLE_EQ(rate.TokensPerSecond(9 * 2000 * kMs), 0.5);
 }
 
+TEST(RateWindow, TokensThatComeTogetherAreAsManyTokensInThatTime) {
+  RateWindow rate;
+  rate.AddToken(0);
+  rate.AddTokens(5, 100 * kMs);
+  EXPECT_DOUBLE_EQ(rate.TokensPerSecond(100 * kMs), 50);
+  rate.AddTokens(3, 160 * kMs);
+  EXPECT_DOUBLE_EQ(rate.TokensPerSecond(160 * kMs), 50);
+}
+
 TEST(RateWindow, LooksAtTheLast128TokensOfAFastStream) {
   RateWindow rate;
   TimeUs now = 0;

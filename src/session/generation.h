@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "meter/rate_window.h"
@@ -43,6 +44,8 @@ struct Generation {
   Stretch stretch;                   // the part of the prompt under way
   bool announced = false;            // Started has gone out
   bool shifted = false;              // its context was full and lost tokens
+  // In kDecode: the sampled token, whose cell is not yet computed, then the draft of what follows.
+  std::vector<Token> next;
   int64_t lead = kNoLead;            // task whose prompt it takes over
   int32_t n_choices = 1;             // that its request asked for, itself included
   std::vector<std::unique_ptr<Generation>> choices;  // the others; until they start
@@ -57,6 +60,7 @@ struct Generation {
 
   int32_t n_prompt() const { return static_cast<int32_t>(request->prompt.size()); }
   int32_t n_prompt_left() const { return n_prompt() - sequence->n_tokens(); }  // in kPrefill
+  std::span<const Token> draft() const { return std::span(next).subspan(next.empty() ? 0 : 1); }
   bool cancelled() const { return request->channel->cancelled(); }
 };
 

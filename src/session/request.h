@@ -33,11 +33,13 @@ struct Timings {
   int32_t n_prompt_cached = 0;
   int32_t n_prompt_processed = 0;
   int32_t n_generated = 0;
-  TimeUs t_queued = 0;       // submitted; TTFT counts from here
-  TimeUs t_start = 0;        // got a slot
-  TimeUs t_prompt_last = 0;  // last prompt token computed
-  TimeUs t_first = 0;        // first token sampled
-  TimeUs t_last = 0;         // last token sampled
+  int32_t n_draft = 0;           // drafted tokens that the model has seen
+  int32_t n_draft_accepted = 0;  // of them those that it agreed with
+  TimeUs t_queued = 0;           // submitted; TTFT counts from here
+  TimeUs t_start = 0;            // got a slot
+  TimeUs t_prompt_last = 0;      // last prompt token computed
+  TimeUs t_first = 0;            // first token sampled
+  TimeUs t_last = 0;             // last token sampled
 };
 
 // What the `opencoti` block of a response says. Absent from a response that named no pool or

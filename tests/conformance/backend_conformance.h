@@ -22,7 +22,8 @@ class ConformanceSubject {
   virtual ~ConformanceSubject() = default;
 
   // An empty backend whose info() has sharing, 128 <= n_ctx <= 1024, n_seq_max >= 8,
-  // n_batch >= n_ctx / 2 and, if it computes in micro-batches, a small n_ubatch.
+  // n_batch >= n_ctx / 2 and, if it computes in micro-batches, a small n_ubatch. It has a drafter
+  // that guesses that a text which is repeated goes on as before.
   virtual ModelBackend& backend() = 0;
   virtual std::unique_ptr<Sampler> MakeGreedySampler() = 0;
   virtual int32_t CellsUsed() const = 0;                    // counted in the cache itself
@@ -363,6 +364,54 @@ TEST_P(BackendConformanceTest, ABatchWithoutOutputsFillsCells) {
   }
   EXPECT_EQ(backend_.Decode(batch), DecodeStatus::kOk);
   EXPECT_EQ(subject_->Positions(0), Range(0, 9));
+}
+
+TEST_P(BackendConformanceTest, SamplesGoAlongADraftAsFarAsItIsRight) {
+  constexpr size_t kDraft = 3;
+  const std::vector<Token> prompt = Text(20);
+  const std::vector<Token> expected = PlainContinuation(1, prompt, kDraft + 3);
+  for (size_t n_right = 0; n_right <= kDraft; ++n_right) {
+    std::vector<Token> draft(expected.begin() + 1, expected.begin() + 1 + kDraft);
+    if (n_right < kDraft) draft[n_right] = draft[n_right] == prompt[0] ? prompt[1] : prompt[0];
+    ASSERT_EQ(Prefill(0, prompt), DecodeStatus::kOk);
+    const std::unique_ptr<Sampler> sampler = subject_->MakeGreedySampler();
+    ASSERT_EQ(sampler->Sample(19).token, expected[0]);
+    StepBatch batch = {{.token = expected[0], .pos = 20, .seq = 0, .output = true}};
+    for (const Token token : draft) {
+      batch.push_back({.token = token, .pos = batch.back().pos + 1, .seq = 0, .output = true});
+    }
+    ASSERT_EQ(backend_.Decode(batch), DecodeStatus::kOk);
+    const std::vector<SampledToken> sampled = sampler->SampleAlong(0, draft);
+    ASSERT_EQ(sampled.size(), n_right + 1);
+    for (size_t i = 0; i <= n_right; ++i) EXPECT_EQ(sampled[i].token, expected[i + 1]);
+
+    const auto kept = static_cast<Pos>(21 + n_right);
+    EXPECT_TRUE(backend_.RemoveRange(0, kept, kToEnd));
+    EXPECT_EQ(subject_->CellsUsed(), kept);
+    ASSERT_EQ(Prefill(0, {sampled.back().token}, kept), DecodeStatus::kOk);
+    EXPECT_EQ(sampler->Sample(0).token, expected[n_right + 2]);
+    EXPECT_TRUE(backend_.RemoveRange(0, 0, kToEnd));
+  }
+}
+
+TEST_P(BackendConformanceTest, ADraftIsNoLongerThanWantedAndLeavesTheCellsAlone) {
+  std::vector<Token> prompt = Text(30);
+  const std::vector<Token> again(prompt.begin(), prompt.begin() + 15);
+  prompt.insert(prompt.end(), again.begin(), again.end());
+  ASSERT_EQ(Prefill(0, prompt), DecodeStatus::kOk);
+  ASSERT_NE(backend_.drafter(), nullptr);
+  Drafter& drafter = *backend_.drafter();
+  EXPECT_GE(drafter.n_max(), 3);
+  drafter.Begin(0, prompt);
+  for (const int32_t n_max : {3, 1}) {
+    DraftRequest request{
+        .seq = 0, .tokens = &prompt, .last = prompt[15], .n_max = n_max, .draft = {}};
+    drafter.Draft({&request, 1});
+    EXPECT_EQ(request.draft.size(), static_cast<size_t>(n_max));
+    EXPECT_EQ(subject_->Positions(0), Range(0, 45));
+  }
+  drafter.Accept(0, 1);
+  EXPECT_EQ(subject_->CellsUsed(), 45);
 }
 
 TEST_P(BackendConformanceTest, TextSurvivesTokens) {

@@ -12,7 +12,8 @@ class FakeSubject final : public ConformanceSubject {
   std::vector<Pos> Positions(SeqId seq) const override { return backend_.Positions(seq); }
 
  private:
-  FakeBackend backend_{{.n_ctx = 256, .n_seq_max = 12, .n_batch = 256, .n_ubatch = 32}};
+  FakeBackend backend_{
+      {.n_ctx = 256, .n_seq_max = 12, .n_batch = 256, .n_ubatch = 32, .n_draft = 4}};
 };
 
 std::unique_ptr<ConformanceSubject> MakeFakeSubject() { return std::make_unique<FakeSubject>(); }

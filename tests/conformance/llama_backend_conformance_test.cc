@@ -22,8 +22,13 @@ class LlamaSubject final : public ConformanceSubject {
 
  private:
   // Micro-batches much smaller than a batch, so that a Decode can fail halfway if at all.
-  std::unique_ptr<LlamaBackend> backend_ = LoadTestModel(
-      {.n_ctx = 256, .n_parallel = 4, .n_seq_max = 12, .n_batch = 256, .n_ubatch = 32});
+  std::unique_ptr<LlamaBackend> backend_ =
+      LoadTestModel({.n_ctx = 256,
+                     .n_parallel = 4,
+                     .n_seq_max = 12,
+                     .n_batch = 256,
+                     .n_ubatch = 32,
+                     .drafts = TestModelOptions::Drafts::kFromText});
 };
 
 std::unique_ptr<ConformanceSubject> MakeLlamaSubject() { return std::make_unique<LlamaSubject>(); }

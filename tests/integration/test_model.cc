@@ -49,6 +49,20 @@ std::string WriteFloatModel(const char* path) {
   return copy;
 }
 
+void SetDrafts(TestModelOptions::Drafts drafts, const std::string& path,
+               common_params_speculative* params) {
+  if (drafts == TestModelOptions::Drafts::kFromText) {
+    params->types = {COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE};
+    params->ngram_simple.size_n = 4;
+    params->ngram_simple.size_m = 4;
+  }
+  if (drafts == TestModelOptions::Drafts::kFromModel) {
+    params->types = {COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE};
+    params->draft.mparams.path = path;
+    params->draft.n_max = 6;
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<LlamaBackend> LoadTestModel(const TestModelOptions& options) {
@@ -71,6 +85,7 @@ std::unique_ptr<LlamaBackend> LoadTestModel(const TestModelOptions& options) {
   params.kv_unified = options.unified;
   params.warmup = false;
   params.fit_params = false;
+  SetDrafts(options.drafts, params.model.path, &params.speculative);
   if (options.precise) {
     params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
     params.cache_type_k = GGML_TYPE_F32;

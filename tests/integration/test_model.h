@@ -21,6 +21,8 @@ struct TestModelOptions {
   // The same weights as 32-bit floats, a float cache and no flash attention: results that hardly
   // depend on what shares a batch or where the cells lie.
   bool precise = false;
+  // kFromText: n-grams, 4 tokens after 4. kFromModel: up to 6 tokens by the same model.
+  enum class Drafts { kNone, kFromText, kFromModel } drafts = Drafts::kNone;
 };
 
 // The model in $POLYKV_TEST_MODEL on all cores of this machine; aborts with a message if it cannot

@@ -34,6 +34,8 @@ server_slot_stats Stats(const Timings& timings) {
   stats.n_prompt_cached = static_cast<uint64_t>(timings.n_prompt_cached);
   stats.n_prompt_processed = static_cast<uint64_t>(timings.n_prompt_processed);
   stats.n_gen = static_cast<uint64_t>(timings.n_generated);
+  stats.n_draft_tokens = static_cast<uint64_t>(timings.n_draft);
+  stats.n_draft_accepted = static_cast<uint64_t>(timings.n_draft_accepted);
   stats.t_start = timings.t_start;
   stats.t_prompt_last = timings.t_prompt_last;
   stats.t_gen_last = timings.t_last;

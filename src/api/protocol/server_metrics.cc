@@ -31,6 +31,10 @@ std::string ServerMetrics::Text(const EngineSnapshot& snapshot) {
   result.metrics.n_tokens_max = now.n_tokens_max;
   result.metrics.n_decode = now.n_decode;
   result.metrics.n_busy_slots = now.n_busy_slots;
+  result.metrics.n_draft_tokens = now.n_draft;
+  result.metrics.n_draft_accepted = now.n_draft_accepted;
+  result.metrics.n_draft_verif_steps = now.n_drafts;
+  result.metrics.n_accepted_per_pos = now.n_accepted_at;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (now.n_generated >= previous_.n_generated &&

@@ -123,6 +123,11 @@ std::optional<Problem> CheckSupported(const common_params& params) {
   return std::nullopt;
 }
 
+bool Drafts(const common_params_speculative& params) {
+  return std::find(params.types.begin(), params.types.end(),
+                   COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE) != params.types.end();
+}
+
 std::vector<std::string> Warnings(const common_params& params) {
   std::vector<std::string> warnings;
   const auto add = [&warnings](bool is_set, const char* text) {
@@ -130,8 +135,8 @@ std::vector<std::string> Warnings(const common_params& params) {
   };
   add(!params.mmproj.path.empty() || !params.mmproj.url.empty(),
       "--mmproj has no effect: images and audio are not supported");
-  add(params.speculative.has_dft(),
-      "draft models have no effect: there is no speculative decoding");
+  add(params.speculative.has_dft() && !Drafts(params.speculative),
+      "a draft model has no effect without --spec-type draft-simple");
   add(params.sleep_idle_seconds >= 0, "--sleep-idle-seconds has no effect");
   add(!params.server_tools.empty(),
       "--tools lets every client of this server read and write files and run commands");

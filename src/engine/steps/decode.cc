@@ -8,6 +8,7 @@
 #include "engine/planner.h"
 #include "engine/steps/admit.h"
 #include "engine/steps/checkpoint.h"
+#include "engine/steps/draft.h"
 #include "engine/steps/materialize.h"
 #include "engine/steps/pressure.h"
 #include "engine/steps/retire.h"
@@ -23,8 +24,9 @@ struct BatchEntry {
   Generation* generation = nullptr;
   Materialization* pool = nullptr;  // exactly one of the two is set
   int32_t n_tokens = 1;
-  int32_t output = -1;  // batch index whose logits are sampled; -1: none
+  int32_t output = -1;  // batch index of the first output, the others follow it; -1: none
 
+  bool decodes() const { return generation != nullptr && generation->phase == Phase::kDecode; }
   SeqId seq() const { return generation != nullptr ? generation->sequence->id : pool->node->seq; }
   const AdapterSet& adapters() const {
     return generation != nullptr ? generation->sequence->adapters : pool->node->adapters;
@@ -61,6 +63,12 @@ std::vector<const AdapterSet*> WantedAdapters(const EngineState& state) {
   return wanted;
 }
 
+int32_t CountTokens(std::span<const BatchEntry> entries) {
+  int32_t n = 0;
+  for (const BatchEntry& entry : entries) n += entry.n_tokens;
+  return n;
+}
+
 Entries PlanStep(EngineState& state) {
   Entries entries;
   const std::vector<const AdapterSet*> wanted = WantedAdapters(state);
@@ -70,7 +78,10 @@ Entries PlanStep(EngineState& state) {
   std::vector<PrefillJob> jobs;
   for (const auto& generation : state.running) {
     if (generation->sequence->adapters != adapters) continue;
-    if (generation->phase == Phase::kDecode) entries.push_back({.generation = generation.get()});
+    if (generation->phase == Phase::kDecode) {
+      entries.push_back({.generation = generation.get(),
+                         .n_tokens = static_cast<int32_t>(generation->next.size())});
+    }
     if (generation->phase != Phase::kPrefill) continue;
     prefills.push_back({.generation = generation.get()});
     EnterStretch(state, *generation);
@@ -92,21 +103,16 @@ Entries PlanStep(EngineState& state) {
   std::sort(entries.begin(), entries.end(), [](const BatchEntry& a, const BatchEntry& b) {
     return a.generation->slot_id < b.generation->slot_id;  // llama-server's order
   });
-  const auto n_decoding = static_cast<int32_t>(
+  const auto n_streams = static_cast<int32_t>(
       std::count_if(state.running.begin(), state.running.end(), [](const auto& generation) {
         return generation->phase == Phase::kDecode;  // also those that have to wait for their turn
       }));
+  const int32_t n_decoding = std::max(n_streams, CountTokens(entries));
   for (const PrefillShare& share : PlanPrefill(jobs, Limits(state, n_decoding))) {
     entries.push_back(prefills[share.job]);
     entries.back().n_tokens = share.n_tokens;
   }
   return entries;
-}
-
-int32_t CountTokens(std::span<const BatchEntry> entries) {
-  int32_t n = 0;
-  for (const BatchEntry& entry : entries) n += entry.n_tokens;
-  return n;
 }
 
 // Where the entry's next tokens come from.
@@ -117,9 +123,18 @@ std::span<const Token> NextTokens(const BatchEntry& entry) {
     return std::span(node.prefix.tokens).subspan(static_cast<size_t>(node.n_materialized), n);
   }
   const Generation& generation = *entry.generation;
-  if (generation.phase == Phase::kDecode) return {&generation.last_token, 1};
+  if (entry.decodes()) return generation.next;
   return std::span<const Token>(generation.request->prompt)
       .subspan(generation.sequence->tokens.size(), n);
+}
+
+// The entry's last tokens that are sampled at: all of a decoding stream's, since a draft shows at
+// each whether it goes on as guessed; of a prompt only its last one.
+int32_t CountOutputs(const BatchEntry& entry) {
+  if (entry.decodes()) return entry.n_tokens;
+  const bool ends_prompt =
+      entry.generation != nullptr && entry.generation->n_prompt_left() == entry.n_tokens;
+  return ends_prompt ? 1 : 0;
 }
 
 void BuildBatch(std::span<BatchEntry> entries, StepBatch& batch) {
@@ -127,19 +142,19 @@ void BuildBatch(std::span<BatchEntry> entries, StepBatch& batch) {
   for (BatchEntry& entry : entries) {
     Pos pos = entry.pool != nullptr ? entry.pool->node->n_materialized
                                     : entry.generation->sequence->n_tokens();
+    const int32_t n_outputs = CountOutputs(entry);
+    int32_t n_left = entry.n_tokens;
     for (const Token token : NextTokens(entry)) {
-      batch.push_back({token, pos++, entry.seq(), /*output=*/false});
+      batch.push_back({token, pos++, entry.seq(), /*output=*/n_left-- <= n_outputs});
     }
-    const bool samples =
-        entry.generation != nullptr && (entry.generation->phase == Phase::kDecode ||
-                                        entry.generation->n_prompt_left() == entry.n_tokens);
-    entry.output = samples ? static_cast<int32_t>(batch.size()) - 1 : -1;
-    if (samples) batch.back().output = true;
+    entry.output = n_outputs > 0 ? static_cast<int32_t>(batch.size()) - n_outputs : -1;
   }
 }
 
-// The text of one sampled token reaches the client; the stream goes on or ends.
-void Deliver(EngineState& state, Generation& generation, SampledToken sampled, TimeUs now) {
+// The text of one sampled token reaches the client; the stream goes on or ends. `n_context`: tokens
+// of the sequence that the sample follows.
+void Deliver(EngineState& state, Generation& generation, SampledToken sampled, int32_t n_context,
+             TimeUs now) {
   const GenerationRequest& request = *generation.request;
   Timings& timings = generation.timings;
   ++timings.n_generated;
@@ -153,15 +168,14 @@ void Deliver(EngineState& state, Generation& generation, SampledToken sampled, T
   }
   timings.t_last = now;
   ++state.counters.n_generated;
-  generation.rate.AddToken(now);
   generation.phase = Phase::kDecode;
-  generation.last_token = sampled.token;
+  generation.next.assign(1, sampled.token);
 
   const bool special = request.special || request.preserved_tokens.contains(sampled.token);
   const std::string text = state.backend->TokenText(sampled.token, special);
   TextAssembler::Outcome outcome = generation.text.Accept(
       text, {.end_of_generation = state.backend->IsEndOfGeneration(sampled.token),
-             .context_full = ContextFull(generation) && !MayShift(state, generation),
+             .context_full = ContextFull(generation, n_context) && !MayShift(state, generation),
              .n_generated = timings.n_generated,
              .predict_ms = (now - timings.t_first) / 1'000});
   if (request.keep_tokens) {
@@ -176,9 +190,31 @@ void Deliver(EngineState& state, Generation& generation, SampledToken sampled, T
   if (outcome.ended) Finish(state, generation, generation.text.truncated(), "");
 }
 
+// What the model says to the generation's draft, or to its one token.
+void Verify(EngineState& state, Generation& generation, std::vector<SampledToken> sampled,
+            TimeUs now) {
+  const auto n_sampled = static_cast<int32_t>(sampled.size());
+  if (!SettleDraft(state, generation, n_sampled - 1)) {
+    return Fail(state, generation,
+                {.status = 500,
+                 .type = "server_error",
+                 .message = "the model's memory could not take back a draft"});
+  }
+  generation.rate.AddTokens(n_sampled, now);
+  int32_t n_context = generation.sequence->n_tokens() - n_sampled;
+  for (SampledToken& token : sampled) {
+    Deliver(state, generation, std::move(token), ++n_context, now);
+    if (generation.phase == Phase::kEnded) return;
+  }
+}
+
 void Sample(EngineState& state, Generation& generation, int32_t output, TimeUs now) {
   try {
-    Deliver(state, generation, generation.request->sampler->Sample(output), now);
+    if (generation.phase == Phase::kPrefill && state.backend->drafter() != nullptr) {
+      state.backend->drafter()->Begin(generation.sequence->id, generation.sequence->tokens);
+    }
+    Verify(state, generation, generation.request->sampler->SampleAlong(output, generation.draft()),
+           now);
   } catch (const std::exception& error) {  // e.g. a grammar that has no way on
     Fail(state, generation,
          {.status = 500,
@@ -294,7 +330,9 @@ void UseAdapters(EngineState& state, const AdapterSet& adapters) {
 
 bool RunModelStep(EngineState& state) {
   ShiftFullContexts(state);
+  DraftAhead(state);
   Entries entries = PlanStep(state);
+  if (CountTokens(entries) > state.cache.free() && DropDrafts(state)) entries = PlanStep(state);
   while (!entries.empty() && MakeRoom(state, CountTokens(entries))) entries = PlanStep(state);
   if (entries.empty()) return false;
   state.out_of_room = false;

@@ -4,8 +4,8 @@
 
 namespace polykv {
 
-bool ContextFull(const Generation& generation) {
-  return generation.sequence->n_tokens() + 1 >= generation.n_ctx;
+bool ContextFull(const Generation& generation, int32_t n_tokens) {
+  return n_tokens + 1 >= generation.n_ctx;
 }
 
 bool MayShift(const EngineState& state, const Generation& generation) {
@@ -16,12 +16,10 @@ bool MayShift(const EngineState& state, const Generation& generation) {
 void ShiftFullContexts(EngineState& state) {
   if (!state.config.context_shift) return;
   for (const auto& generation : state.running) {
-    if (generation->phase != Generation::Phase::kDecode || !ContextFull(*generation) ||
-        !MayShift(state, *generation)) {
-      continue;
-    }
+    if (generation->phase != Generation::Phase::kDecode) continue;
     const GenerationRequest& request = *generation->request;
     Sequence& sequence = *generation->sequence;
+    if (!ContextFull(*generation, sequence.n_tokens()) || !MayShift(state, *generation)) continue;
     const ShiftRange range =
         PlanShift(sequence.n_tokens(), generation->n_ctx, request.n_keep, request.n_discard);
     state.cache.Shift(sequence, range.p0, range.p1);
