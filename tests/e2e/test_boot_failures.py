@@ -56,6 +56,12 @@ def test_no_model_at_all(server_binary: Path) -> None:
     assert "model" in refusal(server_binary, with_port())
 
 
+def test_a_missing_draft_model(server_binary: Path, model: Path, tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.gguf")
+    flags = with_port("-m", str(model), "--spec-type", "draft-simple", "-md", missing)
+    assert missing in refusal(server_binary, flags)
+
+
 @pytest.mark.parametrize("kind", ["garbage", "empty", "cut off", "a directory"])
 def test_a_file_that_is_no_model(
     server_binary: Path, model: Path, tmp_path: Path, kind: str
