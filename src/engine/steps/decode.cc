@@ -210,7 +210,7 @@ void Verify(EngineState& state, Generation& generation, std::vector<SampledToken
 
 void Sample(EngineState& state, Generation& generation, int32_t output, TimeUs now) {
   try {
-    if (generation.phase == Phase::kPrefill && state.backend->drafter() != nullptr) {
+    if (generation.timings.n_generated == 0 && state.backend->drafter() != nullptr) {
       state.backend->drafter()->Begin(generation.sequence->id, generation.sequence->tokens);
     }
     Verify(state, generation, generation.request->sampler->SampleAlong(output, generation.draft()),
