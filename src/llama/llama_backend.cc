@@ -98,6 +98,7 @@ void LlamaBackend::CloneSequence(SeqId src, SeqId dst) {
   POLYKV_CHECK(src >= 0 && src < info_.n_seq_max);
   POLYKV_CHECK(dst >= 0 && dst < info_.n_seq_max && src != dst);
   llama_memory_seq_cp(memory_, src, dst, -1, -1);
+  if (drafter_ != nullptr) drafter_->ShareRange(src, dst, 0, kToEnd);
 }
 
 bool LlamaBackend::RemoveRange(SeqId seq, Pos p0, Pos p1) {

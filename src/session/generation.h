@@ -46,10 +46,9 @@ struct Generation {
   bool shifted = false;              // its context was full and lost tokens
   // In kDecode: the sampled token, whose cell is not yet computed, then the draft of what follows.
   std::vector<Token> next;
-  int64_t lead = kNoLead;            // task whose prompt it takes over
-  int32_t n_choices = 1;             // that its request asked for, itself included
+  int64_t lead = kNoLead;                            // task whose prompt it takes over
+  int32_t n_choices = 1;                             // that its request asked for, itself included
   std::vector<std::unique_ptr<Generation>> choices;  // the others; until they start
-  Token last_token = 0;  // sampled, its cell not yet computed; valid in kDecode
   TextAssembler text;
   Timings timings;
   AttachReport report;
