@@ -115,14 +115,7 @@ TEST_F(DraftEngineTest, AStopWordInsideADraftEndsTheTextThere) {
   const size_t end = plain.find(word);
   for (const int32_t n_draft : {0, 3, 8}) {
     BuildDrafting(n_draft, 0);
-    auto generation = std::make_unique<GenerationRequest>();
-    generation->prompt = Tokens(request.prompt);
-    generation->sampler = backend_->MakeSampler();
-    generation->n_predict = request.n_predict;
-    generation->stop_words = {word};
-    generation->stream = true;
-    Handle handle{generation->channel, {}};
-    engine_->Post(SubmitGeneration{std::move(generation)});
+    Handle handle = Submit({.prompt = request.prompt, .n_predict = 60, .stop_words = {word}});
     const Answer& answer = Finish(handle);
     EXPECT_EQ(answer.text, plain.substr(0, end));
     EXPECT_EQ(answer.finished->stop, StopKind::kStopWord);
@@ -188,6 +181,17 @@ TEST_F(DraftEngineTest, APooledSessionDraftsAsWellAsAPlainOne) {
   EXPECT_EQ(answer.finished->report.cache_n, static_cast<int32_t>(prefix.size()));
   EXPECT_EQ(answer.finished->timings.n_draft, alone.finished->timings.n_draft);
   EXPECT_EQ(answer.finished->timings.n_draft_accepted, alone.finished->timings.n_draft_accepted);
+}
+
+TEST_F(DraftEngineTest, ChoicesThatShareAPromptDraftEachOnItsOwn) {
+  const std::string plain = Alone("choose", 30);
+  BuildDrafting(4, 4);
+  Handle handle = Submit({.prompt = "choose", .n_predict = 30, .n_choices = 3});
+  EXPECT_EQ(Finish(handle).text, plain);
+  for (Handle& choice : handle.choices) {
+    EXPECT_EQ(Finish(choice).text, plain);
+    EXPECT_GT(choice.answer.finished->timings.n_draft_accepted, 10);
+  }
 }
 
 TEST_F(DraftEngineTest, OnlyAcceptedTokensCountForTheRate) {

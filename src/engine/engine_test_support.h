@@ -46,6 +46,7 @@ class EngineTest : public ::testing::Test {
     bool stream = true;
     int n_choices = 1;
     int32_t id_slot = -1;
+    std::vector<std::string> stop_words = {};
   };
 
   static EngineConfig DefaultConfig() {
@@ -79,6 +80,7 @@ class EngineTest : public ::testing::Test {
     generation->n_predict = request.n_predict;
     generation->stream = request.stream;
     generation->id_slot = request.id_slot;
+    generation->stop_words = request.stop_words;
     return generation;
   }
   Handle Submit(const Request& request) {
