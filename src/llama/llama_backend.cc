@@ -122,22 +122,34 @@ Pos LlamaBackend::MinPos(SeqId seq) const {
   return llama_memory_seq_pos_min(memory_, seq);
 }
 
+bool LlamaBackend::HasDraftState(StateParts parts) const {
+  return drafter_ != nullptr && parts == StateParts::kAll;
+}
+
 size_t LlamaBackend::StateSize(SeqId seq, StateParts parts) const {
   POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
-  return llama_state_seq_get_size_ext(context_, seq, StateFlags(parts));
+  size_t n_bytes = llama_state_seq_get_size_ext(context_, seq, StateFlags(parts));
+  if (HasDraftState(parts)) n_bytes += drafter_->StateSize(seq);
+  return n_bytes;
 }
 
 void LlamaBackend::SaveState(SeqId seq, StateParts parts, std::span<uint8_t> bytes) const {
   POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
-  const size_t n_bytes =
-      llama_state_seq_get_data_ext(context_, bytes.data(), bytes.size(), seq, StateFlags(parts));
-  POLYKV_CHECK(n_bytes == bytes.size());
+  const size_t n_draft = HasDraftState(parts) ? drafter_->StateSize(seq) : 0;
+  const size_t n_bytes = llama_state_seq_get_data_ext(
+      context_, bytes.data(), bytes.size() - n_draft, seq, StateFlags(parts));
+  POLYKV_CHECK(n_bytes == bytes.size() - n_draft);
+  if (n_draft > 0) drafter_->SaveState(seq, bytes.last(n_draft));
 }
 
 bool LlamaBackend::LoadState(SeqId seq, StateParts parts, std::span<const uint8_t> bytes) {
   POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
-  return llama_state_seq_set_data_ext(context_, bytes.data(), bytes.size(), seq,
-                                      StateFlags(parts)) == bytes.size();
+  const size_t n_bytes =
+      llama_state_seq_set_data_ext(context_, bytes.data(), bytes.size(), seq, StateFlags(parts));
+  if (HasDraftState(parts)) {
+    drafter_->LoadState(seq, bytes.last(n_bytes > 0 ? bytes.size() - n_bytes : 0));
+  }
+  return n_bytes > 0;
 }
 
 Result<int64_t> LlamaBackend::SaveSequence(SeqId seq, std::span<const Token> tokens,

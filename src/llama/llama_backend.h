@@ -80,6 +80,7 @@ class LlamaBackend final : public ModelBackend {
   LlamaBackend(common_params params, common_init_result_ptr loaded);
 
   void ProbeMemory();
+  bool HasDraftState(StateParts parts) const;
   std::optional<Problem> LoadDrafter();
   void RemoveBatch(const StepBatch& batch);
 

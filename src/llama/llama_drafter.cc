@@ -177,6 +177,25 @@ void LlamaDrafter::Decode(const StepBatch& batch) {
   for (const BatchToken& entry : batch) RemoveRange(entry.seq, 0, kToEnd);
 }
 
+size_t LlamaDrafter::StateSize(SeqId seq) const {
+  return memory_ == nullptr ? 0 : llama_state_seq_get_size(draft_model_->context(), seq);
+}
+
+void LlamaDrafter::SaveState(SeqId seq, std::span<uint8_t> bytes) const {
+  const size_t n_bytes =
+      llama_state_seq_get_data(draft_model_->context(), bytes.data(), bytes.size(), seq);
+  POLYKV_CHECK(n_bytes == bytes.size());
+}
+
+void LlamaDrafter::LoadState(SeqId seq, std::span<const uint8_t> bytes) {
+  if (memory_ == nullptr) return;
+  RemoveRange(seq, 0, kToEnd);
+  if (bytes.empty()) return;
+  const size_t n_bytes =
+      llama_state_seq_set_data(draft_model_->context(), bytes.data(), bytes.size(), seq);
+  if (n_bytes == 0) RemoveRange(seq, 0, kToEnd);
+}
+
 void LlamaDrafter::Align(SeqId seq, Pos n_tokens) {
   if (memory_ == nullptr) return;
   if (llama_memory_seq_pos_max(memory_, seq) + 1 != n_tokens) RemoveRange(seq, 0, kToEnd);

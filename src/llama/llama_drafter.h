@@ -45,6 +45,11 @@ class LlamaDrafter final : public Drafter {
   void ShiftPositions(SeqId seq, Pos p0, Pos p1, Pos delta);
   void Decode(const StepBatch& batch);
 
+  // The draft model's cells of a sequence, as bytes behind the model's own.
+  size_t StateSize(SeqId seq) const;  // 0: n-grams
+  void SaveState(SeqId seq, std::span<uint8_t> bytes) const;
+  void LoadState(SeqId seq, std::span<const uint8_t> bytes);
+
   // Synthetic acceptance, a benchmark of llama.cpp's: the chance with which a draft's token at each
   // place is accepted, whatever the model says. Empty: the model decides.
   std::span<const double> synthetic_acceptance() const;
