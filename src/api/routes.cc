@@ -33,7 +33,6 @@ void AddUnsupportedRoutes(HttpServer* server) {
                NotSupported("This server does not support slots action. Start it with "
                             "`--slot-save-path`"));
   server->Post("/lora-adapters", NotSupported("Adapters are set at the start of this server"));
-  server->Post("/v1/chat/completions/control", NotSupported("This server has no realtime control"));
 }
 
 }  // namespace
@@ -47,6 +46,7 @@ void AddRoutes(HttpServer* server, const Services* services) {
   AddSessionRoutes(server, services);
   AddStreamRoutes(server, services);
   AddToolRoutes(server, services);
+  AddControlRoutes(server, services);
   AddUnsupportedRoutes(server);
 }
 

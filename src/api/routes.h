@@ -18,5 +18,6 @@ void AddPoolRoutes(HttpServer* server, const Services* services);
 void AddSessionRoutes(HttpServer* server, const Services* services);
 void AddStreamRoutes(HttpServer* server, const Services* services);
 void AddToolRoutes(HttpServer* server, const Services* services);
+void AddControlRoutes(HttpServer* server, const Services* services);
 
 }  // namespace polykv

@@ -61,6 +61,13 @@ struct EndSessions {
       std::make_shared<Channel<Result<int32_t>>>();  // number of sessions ended
 };
 
-using Command = std::variant<SubmitGeneration, CreatePool, ChangePool, EndSessions>;
+// Ends the thinking of a completion that holds a slot; with several choices, of one of them.
+struct EndReasoning {
+  enum class Outcome { kDone, kNoCompletion, kNotAsked };  // kNotAsked: no reasoning_control
+  std::string completion_id;
+  std::shared_ptr<Channel<Result<Outcome>>> channel = std::make_shared<Channel<Result<Outcome>>>();
+};
+
+using Command = std::variant<SubmitGeneration, CreatePool, ChangePool, EndSessions, EndReasoning>;
 
 }  // namespace polykv

@@ -57,6 +57,19 @@ struct Apply {
     state.end_answers.emplace_back(command.channel, std::move(answer));
     state.changed = true;
   }
+  void operator()(EndReasoning& command) const {
+    EndReasoning::Outcome outcome = EndReasoning::Outcome::kNoCompletion;
+    for (const Slot& slot : state.slots) {
+      if (slot.running == nullptr) continue;
+      GenerationRequest& request = *slot.running->request;
+      if (request.completion_id != command.completion_id) continue;
+      outcome = request.reasoning_control ? EndReasoning::Outcome::kDone
+                                          : EndReasoning::Outcome::kNotAsked;
+      if (request.reasoning_control) request.sampler->EndReasoning();
+      break;
+    }
+    state.reasoning_answers.emplace_back(command.channel, outcome);
+  }
 };
 
 // The answer to a command that comes when the engine is gone.
@@ -69,6 +82,7 @@ struct Refuse {
   void operator()(CreatePool& command) const { command.channel->Push(kStopped); }
   void operator()(ChangePool& command) const { command.channel->Push(kStopped); }
   void operator()(EndSessions& command) const { command.channel->Push(kStopped); }
+  void operator()(EndReasoning& command) const { command.channel->Push(kStopped); }
 };
 
 template <typename Answers>
@@ -213,6 +227,7 @@ class Engine::Impl {
     Flush(state_.pool_answers);
     Flush(state_.status_answers);
     Flush(state_.end_answers);
+    Flush(state_.reasoning_answers);
   }
 
   // Everybody who still waits gets an answer.

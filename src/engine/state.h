@@ -96,6 +96,9 @@ struct EngineState {
   std::vector<std::pair<std::shared_ptr<Channel<Result<PoolStatus>>>, Result<PoolStatus>>>
       status_answers;
   std::vector<std::pair<std::shared_ptr<Channel<Result<int32_t>>>, Result<int32_t>>> end_answers;
+  std::vector<std::pair<std::shared_ptr<Channel<Result<EndReasoning::Outcome>>>,
+                        Result<EndReasoning::Outcome>>>
+      reasoning_answers;
   bool changed = true;  // something that status routes should show at once
 
   TimeUs now() const { return clock->NowUs(); }

@@ -23,16 +23,23 @@ uint64_t CellContent(Pos pos, Token token) {
 
 class GreedySampler final : public Sampler {
  public:
-  explicit GreedySampler(const FakeBackend* backend) : backend_(backend) {}
+  GreedySampler(const FakeBackend* backend, std::vector<Token> reasoning_end)
+      : backend_(backend),
+        reasoning_end_(std::move(reasoning_end)),
+        n_forced_(reasoning_end_.size()) {}
   void AcceptPrompt(std::span<const Token>) override {}
   SampledToken Sample(int32_t output_index) override {
     SampledToken sampled;
-    sampled.token = backend_->Choice(output_index);
+    sampled.token = n_forced_ < reasoning_end_.size() ? reasoning_end_[n_forced_++]
+                                                      : backend_->Choice(output_index);
     return sampled;
   }
+  void EndReasoning() override { n_forced_ = 0; }
 
  private:
   const FakeBackend* backend_;
+  const std::vector<Token> reasoning_end_;
+  size_t n_forced_;  // of them said; all: none is to be said
 };
 
 }  // namespace
@@ -210,8 +217,8 @@ std::vector<Token> FakeBackend::Tokenize(std::string_view text, bool /*add_speci
   return tokens;
 }
 
-std::unique_ptr<Sampler> FakeBackend::MakeSampler() {
-  return std::make_unique<GreedySampler>(this);
+std::unique_ptr<Sampler> FakeBackend::MakeSampler(const std::string& reasoning_end) {
+  return std::make_unique<GreedySampler>(this, Tokenize(reasoning_end, false, false));
 }
 
 std::vector<Pos> FakeBackend::Positions(SeqId seq) const {

@@ -72,6 +72,10 @@ class Sampler {
   // Samples at `output_index`, an index into the batch of the backend's last Decode whose `output`
   // was set, and accepts the token.
   virtual SampledToken Sample(int32_t output_index) = 0;
+
+  // From the next Sample on, the model is made to close its thinking. Nothing happens if it is not
+  // thinking, or if the request did not ask for a sampler that can do this.
+  virtual void EndReasoning() = 0;
 };
 
 // Engine thread only, except where said.

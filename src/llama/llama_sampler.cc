@@ -47,6 +47,8 @@ class LlamaSampler final : public Sampler {
     return sampled;
   }
 
+  void EndReasoning() override { common_sampler_reasoning_budget_force(sampler_.get()); }
+
  private:
   Token Draw(int32_t output_index) {
     const Token token = common_sampler_sample(sampler_.get(), backend_->context(), output_index);
