@@ -46,7 +46,7 @@ HttpResponse Control(const Services& services, const HttpRequest& request) {
 
 }  // namespace
 
-void AddControlRoutes(HttpServer* server, const Services* services) {
+void AddControlRoutes(ModelRoutes* server, const Services* services) {
   server->Post("/v1/chat/completions/control",
                [services](const HttpRequest& request) { return Control(*services, request); });
 }

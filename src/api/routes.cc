@@ -37,17 +37,19 @@ void AddUnsupportedRoutes(HttpServer* server) {
 
 }  // namespace
 
-void AddRoutes(HttpServer* server, const Services* services) {
-  AddCompletionRoutes(server, services);
-  AddTextRoutes(server, services);
-  AddStatusRoutes(server, services);
-  AddMetricsRoutes(server, services);
-  AddPoolRoutes(server, services);
-  AddSessionRoutes(server, services);
-  AddStreamRoutes(server, services);
-  AddToolRoutes(server, services);
-  AddControlRoutes(server, services);
-  AddUnsupportedRoutes(server);
+void AddRoutes(HttpServer* http, const Services* services) {
+  ModelRoutes server(http, services);
+  AddCompletionRoutes(&server, services);
+  AddTextRoutes(&server, services);
+  AddSlotRoutes(&server, services);
+  AddPoolRoutes(&server, services);
+  AddSessionRoutes(&server, services);
+  AddControlRoutes(&server, services);
+  AddStatusRoutes(http, services);
+  AddMetricsRoutes(http, services);
+  AddStreamRoutes(http, services);
+  AddToolRoutes(http, services);
+  AddUnsupportedRoutes(http);
 }
 
 }  // namespace polykv

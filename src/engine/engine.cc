@@ -95,8 +95,10 @@ void Flush(Answers& answers) {
 
 class Engine::Impl {
  public:
-  Impl(ModelBackend* backend, const Clock* clock, const EngineConfig& config)
+  Impl(ModelBackend* backend, const Clock* clock, const EngineConfig& config,
+       const Counters& counters)
       : state_(backend, clock, config) {
+    state_.counters = counters;
     POLYKV_CHECK(config.n_seq_max() <= backend->info().n_seq_max);
     POLYKV_CHECK(config.n_parallel > 0 && config.n_parallel <= backend->info().n_batch);
     Publish();
@@ -261,8 +263,8 @@ class Engine::Impl {
   std::thread thread_;
 };
 
-Engine::Engine(ModelBackend* backend, const Clock* clock, EngineConfig config)
-    : impl_(std::make_unique<Impl>(backend, clock, config)) {}
+Engine::Engine(ModelBackend* backend, const Clock* clock, EngineConfig config, Counters counters)
+    : impl_(std::make_unique<Impl>(backend, clock, config, counters)) {}
 Engine::~Engine() = default;
 void Engine::Start() { impl_->Start(); }
 void Engine::Post(Command command) { impl_->Post(std::move(command)); }

@@ -133,7 +133,6 @@ std::vector<std::string> Warnings(const common_params& params) {
   add(params.speculative.has_dft(),
       "draft models have no effect: there is no speculative decoding");
   add(!params.slot_save_path.empty(), "--slot-save-path has no effect");
-  add(params.sleep_idle_seconds >= 0, "--sleep-idle-seconds has no effect");
   add(!params.server_tools.empty(),
       "--tools lets every client of this server read and write files and run commands");
   add(params.ui_mcp_proxy || !params.mcp_servers_config.empty() || !params.mcp_servers_json.empty(),
