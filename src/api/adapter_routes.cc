@@ -26,7 +26,7 @@ HttpResponse Apply(const Services& services, const HttpRequest& request) {
 
 }  // namespace
 
-void AddAdapterRoutes(HttpServer* server, const Services* services) {
+void AddAdapterRoutes(ModelRoutes* server, const Services* services) {
   server->Get("/lora-adapters", [services](const HttpRequest&) {
     return JsonResponse(LoraAdaptersBody(*services->model, services->engine->Snapshot()->adapters));
   });

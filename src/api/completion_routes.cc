@@ -130,7 +130,7 @@ HttpHandler Complete(const Services* services, Endpoint endpoint) {
 
 }  // namespace
 
-void AddCompletionRoutes(HttpServer* server, const Services* services) {
+void AddCompletionRoutes(ModelRoutes* server, const Services* services) {
   const std::pair<const char*, Endpoint> routes[] = {
       {"/completion", Endpoint::kCompletion},
       {"/completions", Endpoint::kCompletion},

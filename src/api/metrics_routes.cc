@@ -74,13 +74,16 @@ void WriteCounters(const EngineSnapshot& snapshot, PrometheusText* text) {
 }
 
 HttpResponse Metrics(const Services& services, ServerMetrics* server_metrics) {
-  if (!services.model->endpoint_metrics()) {
+  const ModelGate::Glance glance = services.gate->Look();
+  const bool enabled =
+      glance.loaded ? services.model->endpoint_metrics() : services.asleep.endpoint_metrics;
+  if (!enabled) {
     return ProblemResponse(
         {.status = 501,
          .type = "not_supported_error",
          .message = "This server does not support metrics endpoint. Start it with `--metrics`"});
   }
-  const auto snapshot = services.engine->Snapshot();
+  const auto snapshot = glance.loaded ? services.engine->Snapshot() : services.asleep.snapshot;
   PrometheusText text;
   WriteGauges(*snapshot, &text);
   WriteCounters(*snapshot, &text);

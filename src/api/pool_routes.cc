@@ -220,7 +220,7 @@ HttpResponse Release(const Services& services, const HttpRequest& request) {
 
 }  // namespace
 
-void AddPoolRoutes(HttpServer* server, const Services* services) {
+void AddPoolRoutes(ModelRoutes* server, const Services* services) {
   server->Get("/polykv/pools", [services](const HttpRequest&) { return List(*services); });
   server->Get("/polykv/pools/:id",
               [services](const HttpRequest& request) { return Show(*services, request); });

@@ -29,23 +29,25 @@ void AddUnsupportedRoutes(HttpServer* server) {
   for (const char* path : {"/v1/audio/transcriptions", "/audio/transcriptions"}) {
     server->Post(path, audio);
   }
-  server->Post("/v1/chat/completions/control", NotSupported("This server has no realtime control"));
 }
 
 }  // namespace
 
-void AddRoutes(HttpServer* server, const Services* services) {
-  AddCompletionRoutes(server, services);
-  AddTextRoutes(server, services);
-  AddStatusRoutes(server, services);
-  AddMetricsRoutes(server, services);
-  AddSlotRoutes(server, services);
-  AddAdapterRoutes(server, services);
-  AddPoolRoutes(server, services);
-  AddSessionRoutes(server, services);
-  AddStreamRoutes(server, services);
-  AddToolRoutes(server, services);
-  AddUnsupportedRoutes(server);
+void AddRoutes(HttpServer* http, const Services* services) {
+  ModelRoutes server(http, services);
+  AddCompletionRoutes(&server, services);
+  AddTextRoutes(&server, services);
+  AddModelStatusRoutes(&server, services);
+  AddSlotRoutes(&server, services);
+  AddAdapterRoutes(&server, services);
+  AddPoolRoutes(&server, services);
+  AddSessionRoutes(&server, services);
+  AddControlRoutes(&server, services);
+  AddStatusRoutes(http, services);
+  AddMetricsRoutes(http, services);
+  AddStreamRoutes(http, services);
+  AddToolRoutes(http, services);
+  AddUnsupportedRoutes(http);
 }
 
 }  // namespace polykv

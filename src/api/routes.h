@@ -2,22 +2,26 @@
 #pragma once
 
 #include "api/http_server.h"
+#include "api/model_routes.h"
 #include "api/services.h"
 
 namespace polykv {
 
 // Registers all of them. `services` may be filled in later, but before HttpServer::SetReady.
-void AddRoutes(HttpServer* server, const Services* services);
+void AddRoutes(HttpServer* http, const Services* services);
 
 // The groups.
-void AddCompletionRoutes(HttpServer* server, const Services* services);
-void AddTextRoutes(HttpServer* server, const Services* services);
+void AddCompletionRoutes(ModelRoutes* server, const Services* services);
+void AddTextRoutes(ModelRoutes* server, const Services* services);
+void AddModelStatusRoutes(ModelRoutes* server, const Services* services);
+void AddSlotRoutes(ModelRoutes* server, const Services* services);
+void AddAdapterRoutes(ModelRoutes* server, const Services* services);
+void AddPoolRoutes(ModelRoutes* server, const Services* services);
+void AddSessionRoutes(ModelRoutes* server, const Services* services);
+void AddControlRoutes(ModelRoutes* server, const Services* services);
+// These wake nobody.
 void AddStatusRoutes(HttpServer* server, const Services* services);
 void AddMetricsRoutes(HttpServer* server, const Services* services);
-void AddSlotRoutes(HttpServer* server, const Services* services);
-void AddAdapterRoutes(HttpServer* server, const Services* services);
-void AddPoolRoutes(HttpServer* server, const Services* services);
-void AddSessionRoutes(HttpServer* server, const Services* services);
 void AddStreamRoutes(HttpServer* server, const Services* services);
 void AddToolRoutes(HttpServer* server, const Services* services);
 

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "api/cors.h"
+#include "api/model_gate.h"
 #include "api/protocol/served_model.h"
 #include "api/protocol/server_tools.h"
 #include "api/stream_store.h"
@@ -14,17 +16,31 @@
 
 namespace polykv {
 
-// Constant from the moment the HTTP server is ready; what it points to outlives that server.
+// What is told of the model while it is unloaded.
+struct SleepingModel {
+  std::string props;   // body of GET /props
+  std::string models;  // body of GET /models
+  bool endpoint_metrics = false;
+  std::shared_ptr<const EngineSnapshot> snapshot;  // the last one
+};
+
+// Constant from the moment the HTTP server is ready, except where said; what it points to outlives
+// that server.
 struct Services {
-  Engine* engine = nullptr;
-  const ServedModel* model = nullptr;
+  ModelGate* gate = nullptr;
   StreamStore* streams = nullptr;
   const Clock* clock = nullptr;      // the engine's
   std::function<int64_t()> unix_ms;  // wall clock, for time stamps in answers only
   int64_t started_unix_s = 0;
-  std::string polykv_props = "{}";  // JSON object: opencoti.polykv of GET /props
   AccessRules access;
   const ServerTools* tools = nullptr;  // null: none are offered
+
+  // Of the loaded model: for holders of the gate who found it loaded, and constant for them.
+  Engine* engine = nullptr;
+  const ServedModel* model = nullptr;
+  std::string polykv_props = "{}";  // JSON object: opencoti.polykv of GET /props
+  // Of the unloaded one: for those who found it unloaded.
+  SleepingModel asleep;
 };
 
 }  // namespace polykv

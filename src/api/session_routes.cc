@@ -51,7 +51,7 @@ HttpResponse End(const Services& services, const HttpRequest& request) {
 
 }  // namespace
 
-void AddSessionRoutes(HttpServer* server, const Services* services) {
+void AddSessionRoutes(ModelRoutes* server, const Services* services) {
   server->Get("/polykv/sessions",
               [services](const HttpRequest& request) { return ListSessions(*services, request); });
   server->Delete("/polykv/sessions",

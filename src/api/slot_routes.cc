@@ -66,7 +66,7 @@ HttpResponse Change(const Services& services, const HttpRequest& request) {
 
 }  // namespace
 
-void AddSlotRoutes(HttpServer* server, const Services* services) {
+void AddSlotRoutes(ModelRoutes* server, const Services* services) {
   server->Post("/slots/:id_slot",
                [services](const HttpRequest& request) { return Change(*services, request); });
 }

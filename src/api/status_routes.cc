@@ -1,4 +1,5 @@
-// Health, properties, models, slots: answered from the model and the engine's snapshot alone.
+// Health, properties, models, slots: answered from the model and the engine's snapshot alone, or
+// from what is told of a model that sleeps.
 #include <algorithm>
 
 #include "api/problem.h"
@@ -19,7 +20,9 @@ Problem NotSupported(std::string message) {
 }
 
 HttpResponse Health(const Services& services, const HttpRequest& request) {
-  if (!request.Param("ready").empty() && services.engine->Snapshot()->draining) {
+  const ModelGate::Glance glance = services.gate->Look();
+  const bool draining = glance.loaded && services.engine->Snapshot()->draining;
+  if (!request.Param("ready").empty() && draining) {
     return ProblemResponse({.status = 503,
                             .type = "unavailable_error",
                             .message = "The server is shutting down",
@@ -51,6 +54,19 @@ HttpResponse ChangeProps(const Services& services) {
       "This server does not support changing global properties. Start it with `--props`"));
 }
 
+HttpResponse Props(const Services& services) {
+  const ModelGate::Glance glance = services.gate->Look();
+  return JsonResponse(glance.loaded
+                          ? services.model->PropsBody(services.polykv_props, /*is_sleeping=*/false)
+                          : services.asleep.props);
+}
+
+HttpResponse Models(const Services& services) {
+  const ModelGate::Glance glance = services.gate->Look();
+  return JsonResponse(glance.loaded ? services.model->ModelsBody(services.unix_ms() / 1000)
+                                    : services.asleep.models);
+}
+
 }  // namespace
 
 void AddStatusRoutes(HttpServer* server, const Services* services) {
@@ -59,13 +75,12 @@ void AddStatusRoutes(HttpServer* server, const Services* services) {
                 [services](const HttpRequest& request) { return Health(*services, request); });
   }
   for (const char* path : {"/models", "/v1/models"}) {
-    server->Get(path, [services](const HttpRequest&) {
-      return JsonResponse(services->model->ModelsBody(services->unix_ms() / 1000));
-    });
+    server->Get(path, [services](const HttpRequest&) { return Models(*services); });
   }
-  server->Get("/props", [services](const HttpRequest&) {
-    return JsonResponse(services->model->PropsBody(services->polykv_props));
-  });
+  server->Get("/props", [services](const HttpRequest&) { return Props(*services); });
+}
+
+void AddModelStatusRoutes(ModelRoutes* server, const Services* services) {
   server->Post("/props", [services](const HttpRequest&) { return ChangeProps(*services); });
   server->Get("/slots",
               [services](const HttpRequest& request) { return Slots(*services, request); });

@@ -15,7 +15,7 @@ HttpResponse Answer(Result<std::string> body) {
 
 }  // namespace
 
-void AddTextRoutes(HttpServer* server, const Services* services) {
+void AddTextRoutes(ModelRoutes* server, const Services* services) {
   server->Post("/tokenize", [services](const HttpRequest& request) {
     return Answer(TokenizeBody(*services->model, request.body));
   });

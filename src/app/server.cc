@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
 #include <map>
 #include <random>
 #include <utility>
@@ -79,6 +80,10 @@ AdapterSet AdaptersAtStart(const common_params& params) {
   return {scale_of, static_cast<int32_t>(scale_of.size())};
 }
 
+TimeUs IdleUs(const common_params& params) {
+  return params.sleep_idle_seconds < 0 ? -1 : TimeUs{params.sleep_idle_seconds} * 1'000'000;
+}
+
 PoolId RandomBootId() {
   std::random_device random;
   return 1000 * (1 + static_cast<PoolId>(random() % 999'999U));
@@ -119,18 +124,26 @@ Server::Server(const ServerParams& params, const Options& options,
       options_(options),
       predict_(std::move(predict)),
       layout_(Layout(params)),
+      gate_({.idle_us = IdleUs(*params.params),
+             .is_quiet = [this] { return IsQuiet(); },
+             .unload = [this] { Unload(); },
+             .load = [this] { return Load(); }}),
       http_(HttpConfig(*params.params, predict_)) {}
 
 std::optional<Problem> Server::Boot() {
   Result<EngineConfig> config = PlanSequences(layout_, options_);
   if (!config.ok()) return config.problem();
   config_ = config.value();
-  config_.boot_id = RandomBootId();
-
   Result<std::unique_ptr<ServerTools>> tools = ServerTools::Make(*params_.params);
   if (!tools.ok()) return tools.problem();
   tools_ = std::move(tools.value());
 
+  services_.gate = &gate_;
+  services_.streams = &streams_;
+  services_.clock = &clock_;
+  services_.unix_ms = UnixMs;
+  services_.access = Access(*params_.params);
+  services_.tools = tools_.get();
   AddRoutes(&http_, &services_);
   if (predict_.has_value()) {
     if (std::optional<Problem> problem = AddPredictRoutes(&http_, *predict_)) return problem;
@@ -140,14 +153,46 @@ std::optional<Problem> Server::Boot() {
   addresses_ = std::move(addresses.value());
 
   own_matmul_ = options_.matmul > 0 && InstallMatmul();
-  if (std::optional<Problem> problem = LoadModel()) return problem;
-  return StartEngine();
+  Result<std::string> path = ResolveModelPath(params_.params.get());
+  if (!path.ok()) return path.problem();
+  if (std::optional<Problem> problem = Load()) return problem;
+  services_.started_unix_s = UnixMs() / 1000;
+  return std::nullopt;
+}
+
+std::optional<Problem> Server::Load() {
+  std::optional<Problem> problem;
+  try {
+    problem = LoadModel();
+    if (!problem.has_value()) problem = StartEngine();
+  } catch (const std::exception& error) {
+    problem = Problem{.status = 500, .type = "server_error", .message = error.what()};
+  }
+  if (problem.has_value()) FreeModel();
+  return problem;
+}
+
+void Server::FreeModel() {
+  engine_.reset();
+  model_.reset();
+  backend_.reset();
+}
+
+bool Server::IsQuiet() const {
+  const auto snapshot = engine_->Snapshot();
+  return engine_->Idle() && snapshot->pools.empty() && snapshot->sessions.empty();
+}
+
+void Server::Unload() {
+  services_.asleep = {.props = model_->PropsBody(services_.polykv_props, /*is_sleeping=*/true),
+                      .models = model_->ModelsBody(UnixMs() / 1000),
+                      .endpoint_metrics = model_->endpoint_metrics(),
+                      .snapshot = engine_->Snapshot()};
+  FreeModel();
 }
 
 std::optional<Problem> Server::LoadModel() {
   common_params params = *params_.params;
-  Result<std::string> path = ResolveModelPath(&params);
-  if (!path.ok()) return path.problem();
   params.kv_unified = !layout_.split_cache;
   params.n_ctx = CacheCells(layout_, params.n_ctx);
   if (auto problem = CheckCells(params.n_ctx, MemoryBytes())) return problem;
@@ -178,17 +223,14 @@ std::optional<Problem> Server::StartEngine() {
        }});
   if (!model.ok()) return model.problem();
   model_ = std::move(model.value());
-  engine_ = std::make_unique<Engine>(backend_.get(), &clock_, config_);
+  config_.boot_id = RandomBootId();  // another one after sleep: ids of pools do not come again
+  const auto& slept = services_.asleep.snapshot;
+  engine_ = std::make_unique<Engine>(backend_.get(), &clock_, config_,
+                                     slept != nullptr ? slept->counters : Counters());
   engine_->Start();
-  services_ = {.engine = engine_.get(),
-               .model = model_.get(),
-               .streams = &streams_,
-               .clock = &clock_,
-               .unix_ms = UnixMs,
-               .started_unix_s = UnixMs() / 1000,
-               .polykv_props = PropsJson(),
-               .access = Access(*params_.params),
-               .tools = tools_.get()};
+  services_.engine = engine_.get();
+  services_.model = model_.get();
+  services_.polykv_props = PropsJson();
   return std::nullopt;
 }
 
@@ -246,16 +288,23 @@ std::string Server::Banner() const {
   return text;
 }
 
-void Server::Run(SignalPipe* signals) {
-  http_.SetReady();
-  while (!signals->Wait(milliseconds(-1))) {
-  }
+void Server::Drain(SignalPipe* signals) {
   engine_->BeginDrain();
   const TimeUs deadline = clock_.NowUs() + TimeUs{options_.drain_ms} * 1000;
   while (!engine_->Idle() && clock_.NowUs() < deadline) {
     if (signals->Wait(kPoll)) std::_Exit(1);
   }
   engine_->Stop();
+}
+
+void Server::Run(SignalPipe* signals) {
+  http_.SetReady();
+  const milliseconds gate_poll = params_.params->sleep_idle_seconds < 0 ? milliseconds(-1) : kPoll;
+  while (!signals->Wait(gate_poll)) gate_.Poll(clock_.NowUs());
+  while (!gate_.Close()) {
+    if (signals->Wait(kPoll)) std::_Exit(1);
+  }
+  if (engine_ != nullptr) Drain(signals);
   for (int round = 0; round < kFlushRounds && http_.n_open() > 0; ++round) {
     if (signals->Wait(kPoll)) std::_Exit(1);
   }

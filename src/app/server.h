@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "api/http_server.h"
+#include "api/model_gate.h"
 #include "api/predict_routes.h"
 #include "api/protocol/served_model.h"
 #include "api/protocol/server_params.h"
@@ -38,8 +39,15 @@ class Server {
   void Run(SignalPipe* signals);
 
  private:
+  // Each for the gate, and Load at boot: what is loaded goes and comes as one.
+  bool IsQuiet() const;  // no request is open and nobody has a pool or a session
+  void Unload();
+  std::optional<Problem> Load();
+
   std::optional<Problem> LoadModel();
   std::optional<Problem> StartEngine();
+  void FreeModel();
+  void Drain(SignalPipe* signals);
   std::string PropsJson() const;
 
   const ServerParams params_;
@@ -55,6 +63,7 @@ class Server {
   StreamStore streams_;
   std::unique_ptr<ServerTools> tools_;
   Services services_;
+  ModelGate gate_;
   HttpServer http_;  // goes down first: its handlers use all of the above
   std::vector<std::string> addresses_;
 };

@@ -83,7 +83,14 @@ struct SetAdapters {
       std::make_shared<Channel<Result<AdapterSet>>>();  // the same set, when it holds
 };
 
-using Command =
-    std::variant<SubmitGeneration, CreatePool, ChangePool, EndSessions, ChangeSlot, SetAdapters>;
+// Ends the thinking of a completion that holds a slot; with several choices, of one of them.
+struct EndReasoning {
+  enum class Outcome { kDone, kNoCompletion, kNotAsked };  // kNotAsked: no reasoning_control
+  std::string completion_id;
+  std::shared_ptr<Channel<Result<Outcome>>> channel = std::make_shared<Channel<Result<Outcome>>>();
+};
+
+using Command = std::variant<SubmitGeneration, CreatePool, ChangePool, EndSessions, ChangeSlot,
+                             SetAdapters, EndReasoning>;
 
 }  // namespace polykv

@@ -64,6 +64,19 @@ struct Apply {
     state.end_answers.emplace_back(command.channel, std::move(answer));
     state.changed = true;
   }
+  void operator()(EndReasoning& command) const {
+    EndReasoning::Outcome outcome = EndReasoning::Outcome::kNoCompletion;
+    for (const Slot& slot : state.slots) {
+      if (slot.running == nullptr) continue;
+      GenerationRequest& request = *slot.running->request;
+      if (request.completion_id != command.completion_id) continue;
+      outcome = request.reasoning_control ? EndReasoning::Outcome::kDone
+                                          : EndReasoning::Outcome::kNotAsked;
+      if (request.reasoning_control) request.sampler->EndReasoning();
+      break;
+    }
+    state.reasoning_answers.emplace_back(command.channel, outcome);
+  }
 };
 
 // The answer to a command that comes when the engine is gone.
@@ -78,6 +91,7 @@ struct Refuse {
   void operator()(EndSessions& command) const { command.channel->Push(kStopped); }
   void operator()(ChangeSlot& command) const { command.channel->Push(kStopped); }
   void operator()(SetAdapters& command) const { command.channel->Push(kStopped); }
+  void operator()(EndReasoning& command) const { command.channel->Push(kStopped); }
 };
 
 template <typename Answers>
@@ -90,8 +104,10 @@ void Flush(Answers& answers) {
 
 class Engine::Impl {
  public:
-  Impl(ModelBackend* backend, const Clock* clock, const EngineConfig& config)
+  Impl(ModelBackend* backend, const Clock* clock, const EngineConfig& config,
+       const Counters& counters)
       : state_(backend, clock, config) {
+    state_.counters = counters;
     POLYKV_CHECK(config.n_seq_max() <= backend->info().n_seq_max);
     POLYKV_CHECK(config.n_parallel > 0 && config.n_parallel <= backend->info().n_batch);
     Publish();
@@ -225,6 +241,7 @@ class Engine::Impl {
     Flush(state_.end_answers);
     Flush(state_.slot_answers);
     Flush(state_.adapter_answers);
+    Flush(state_.reasoning_answers);
   }
 
   // Everybody who still waits gets an answer.
@@ -260,8 +277,8 @@ class Engine::Impl {
   std::thread thread_;
 };
 
-Engine::Engine(ModelBackend* backend, const Clock* clock, EngineConfig config)
-    : impl_(std::make_unique<Impl>(backend, clock, config)) {}
+Engine::Engine(ModelBackend* backend, const Clock* clock, EngineConfig config, Counters counters)
+    : impl_(std::make_unique<Impl>(backend, clock, config, counters)) {}
 Engine::~Engine() = default;
 void Engine::Start() { impl_->Start(); }
 void Engine::Post(Command command) { impl_->Post(std::move(command)); }

@@ -236,5 +236,29 @@ TEST_F(GenerationTest, TheThreadServesManyClientsAtOnce) {
   engine_->Stop();
 }
 
+TEST_F(GenerationTest, ThinkingEndsWhereTheClientSaysSo) {
+  using Outcome = EndReasoning::Outcome;
+  const auto end_reasoning = [&](const std::string& id) {
+    EndReasoning command = {.completion_id = id};
+    const auto channel = command.channel;
+    engine_->Post(std::move(command));
+    Step();
+    return channel->Next(std::chrono::milliseconds(0))->value();
+  };
+  Handle thinking = Submit({.prompt = "thinking", .n_predict = 12, .reasoning_end = "</t>"});
+  Handle plain = Submit({.prompt = "plain", .n_predict = 12});
+  Step(3);
+  const std::string before = Look(thinking).text;
+  EXPECT_EQ(end_reasoning("unknown"), Outcome::kNoCompletion);
+  EXPECT_EQ(end_reasoning("plain"), Outcome::kNotAsked);
+  EXPECT_EQ(Look(thinking).text.find("</t>"), std::string::npos);
+  const size_t n_thought = Look(thinking).text.size();
+  EXPECT_GT(n_thought, before.size());
+  EXPECT_EQ(end_reasoning("thinking"), Outcome::kDone);
+  EXPECT_EQ(Finish(thinking).text.substr(n_thought, 4), "</t>");
+  EXPECT_EQ(Finish(plain).text, Alone("plain", 12));
+  EXPECT_EQ(end_reasoning("thinking"), Outcome::kNoCompletion);
+}
+
 }  // namespace
 }  // namespace polykv

@@ -47,6 +47,7 @@ class EngineTest : public ::testing::Test {
     int n_choices = 1;
     int32_t id_slot = -1;
     std::vector<std::string> stop_words = {};
+    std::string reasoning_end = {};  // not empty: with reasoning control, under the prompt as id
   };
 
   static EngineConfig DefaultConfig() {
@@ -76,7 +77,9 @@ class EngineTest : public ::testing::Test {
 
   std::unique_ptr<GenerationRequest> Make(const Request& request) const {
     auto generation = std::make_unique<GenerationRequest>();
-    generation->sampler = backend_->MakeSampler();
+    generation->sampler = backend_->MakeSampler(request.reasoning_end);
+    generation->completion_id = request.prompt;
+    generation->reasoning_control = !request.reasoning_end.empty();
     generation->n_predict = request.n_predict;
     generation->stream = request.stream;
     generation->id_slot = request.id_slot;

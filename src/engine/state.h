@@ -107,6 +107,9 @@ struct EngineState {
       slot_answers;
   std::vector<std::pair<std::shared_ptr<Channel<Result<AdapterSet>>>, Result<AdapterSet>>>
       adapter_answers;
+  std::vector<std::pair<std::shared_ptr<Channel<Result<EndReasoning::Outcome>>>,
+                        Result<EndReasoning::Outcome>>>
+      reasoning_answers;
   bool changed = true;  // something that status routes should show at once
 
   TimeUs now() const { return clock->NowUs(); }

@@ -26,11 +26,15 @@ uint64_t CellContent(Pos pos, Token token, uint64_t adapters) {
 
 class GreedySampler final : public Sampler {
  public:
-  explicit GreedySampler(const FakeBackend* backend) : backend_(backend) {}
+  GreedySampler(const FakeBackend* backend, std::vector<Token> reasoning_end)
+      : backend_(backend),
+        reasoning_end_(std::move(reasoning_end)),
+        n_forced_(reasoning_end_.size()) {}
   void AcceptPrompt(std::span<const Token>) override {}
   SampledToken Sample(int32_t output_index) override {
     SampledToken sampled;
-    sampled.token = backend_->Choice(output_index);
+    sampled.token = n_forced_ < reasoning_end_.size() ? reasoning_end_[n_forced_++]
+                                                      : backend_->Choice(output_index);
     return sampled;
   }
   std::vector<SampledToken> SampleAlong(int32_t output_index,
@@ -46,8 +50,12 @@ class GreedySampler final : public Sampler {
     return sampled;
   }
 
+  void EndReasoning() override { n_forced_ = 0; }
+
  private:
   const FakeBackend* backend_;
+  const std::vector<Token> reasoning_end_;
+  size_t n_forced_;  // of them said; all: none is to be said
 };
 
 }  // namespace
@@ -305,8 +313,8 @@ std::vector<Token> FakeBackend::Tokenize(std::string_view text, bool /*add_speci
   return tokens;
 }
 
-std::unique_ptr<Sampler> FakeBackend::MakeSampler() {
-  return std::make_unique<GreedySampler>(this);
+std::unique_ptr<Sampler> FakeBackend::MakeSampler(const std::string& reasoning_end) {
+  return std::make_unique<GreedySampler>(this, Tokenize(reasoning_end, false, false));
 }
 
 std::vector<Pos> FakeBackend::Positions(SeqId seq) const {

@@ -62,8 +62,8 @@ class FakeBackend final : public ModelBackend {
   std::vector<Token> Tokenize(std::string_view text, bool add_special,
                               bool parse_special) const override;
 
-  // Greedy. Stays valid as long as the backend.
-  std::unique_ptr<Sampler> MakeSampler();
+  // Greedy. EndReasoning makes it say `reasoning_end`. Stays valid as long as the backend.
+  std::unique_ptr<Sampler> MakeSampler(const std::string& reasoning_end = "");
 
   int32_t CellsUsed() const { return n_used_; }
   // Positions that `seq` holds, ascending.

@@ -83,6 +83,10 @@ class Sampler {
   // of the draft.
   virtual std::vector<SampledToken> SampleAlong(int32_t output_index,
                                                 std::span<const Token> draft) = 0;
+
+  // From the next Sample on, the model is made to close its thinking. Nothing happens if it is not
+  // thinking, or if the request did not ask for a sampler that can do this.
+  virtual void EndReasoning() = 0;
 };
 
 // Engine thread only, except where said.

@@ -61,6 +61,8 @@ class LlamaSampler final : public Sampler {
     return sampled;
   }
 
+  void EndReasoning() override { common_sampler_reasoning_budget_force(sampler_.get()); }
+
  private:
   Token Draw(int32_t output_index) {
     const Token token = common_sampler_sample(sampler_.get(), backend_->context(), output_index);
@@ -82,6 +84,7 @@ class LlamaSampler final : public Sampler {
     sampled->token = agrees ? guess : own;
     // A token that the model did not choose may break the grammar, which does not get to see it.
     common_sampler_accept(sampler_.get(), sampled->token, /*is_generated=*/!agrees);
+    if (!agrees && grammar_ != nullptr) grammar_->Accept(own);
     if (grammar_ != nullptr && !agrees) grammar_->Accept(own);
     return agrees;
   }

@@ -123,8 +123,10 @@ struct GenerationRequest {
   int32_t id_slot = -1;                        // -1: any
   std::optional<AdapterSet> adapters;          // none: the server's when the request starts
   AttachSpec attach;
-  std::string params_json;  // llama-server's `params` object for /slots; opaque here
-  std::string request_id;   // X-Request-Id, for the log
+  std::string params_json;         // llama-server's `params` object for /slots; opaque here
+  std::string request_id;          // X-Request-Id, for the log
+  std::string completion_id;       // by which clients name it in commands; choices share it
+  bool reasoning_control = false;  // EndReasoning may be asked for
   std::shared_ptr<GenerationChannel> channel = std::make_shared<GenerationChannel>();
   size_t index = 0;  // tells its events from others' in the channel
   // More generations from the same prompt ("n" > 1), each with its own sampler. They

@@ -414,6 +414,14 @@ TEST_P(BackendConformanceTest, ADraftIsNoLongerThanWantedAndLeavesTheCellsAlone)
   EXPECT_EQ(subject_->CellsUsed(), 45);
 }
 
+TEST_P(BackendConformanceTest, EndingAThoughtThatIsNotThereChangesNothing) {
+  EXPECT_EQ(Prefill(0, Text(12)), DecodeStatus::kOk);
+  const std::unique_ptr<Sampler> sampler = subject_->MakeGreedySampler();
+  const std::unique_ptr<Sampler> other = subject_->MakeGreedySampler();
+  sampler->EndReasoning();
+  EXPECT_EQ(sampler->Sample(11).token, other->Sample(11).token);
+}
+
 TEST_P(BackendConformanceTest, TextSurvivesTokens) {
   const std::string text = "Two plus two\n is 4.";
   std::string back;

@@ -151,6 +151,28 @@ TEST_F(LlamaSamplerTest, GrammarsGiveWhatCommonSamplerGives) {
   }
 }
 
+TEST_F(LlamaSamplerTest, ThinkingEndsWhenItIsToldTo) {
+  const auto tokens = [&](const char* text) { return backend_->Tokenize(text, false, true); };
+  common_params_sampling params = Greedy();
+  params.reasoning_budget_start = tokens("<think>");
+  params.reasoning_budget_end = {tokens("</think>")};
+  params.reasoning_budget_forced = tokens("</think>");
+  params.generation_prompt = "<think>";
+  const auto sample = [&](bool end_reasoning) {
+    const auto sampler = MakeLlamaSampler(*backend_, params, 0, false, false);
+    sampler->AcceptPrompt(prompt_);
+    if (end_reasoning) sampler->EndReasoning();
+    return sampler->Sample(output_index_).token;
+  };
+  const Token undisturbed = sample(false);
+  EXPECT_EQ(sample(true), undisturbed) << "this was not asked for";
+  params.reasoning_control = true;
+  EXPECT_EQ(sample(false), undisturbed);
+  EXPECT_EQ(sample(true), params.reasoning_budget_forced[0]);
+  params.generation_prompt = "";
+  EXPECT_EQ(sample(true), undisturbed) << "it is not thinking";
+}
+
 TEST_F(LlamaSamplerTest, BadParametersThrow) {
   common_params_sampling params = Greedy();
   params.grammar = {COMMON_GRAMMAR_TYPE_USER, "root ::= (unfinished"};

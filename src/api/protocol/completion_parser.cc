@@ -217,6 +217,8 @@ class JobBuilder {
     if (!params.lora.empty()) request->adapters = ToAdapterSet(model_, params.lora);
     request->params_json = safe_json_to_str(params.to_json(/*only_metrics=*/true));
     request->request_id = request_id_;
+    request->completion_id = params.oaicompat_cmpl_id;
+    request->reasoning_control = params.sampling.reasoning_control;
   }
 
   // llama-server counts one more than was asked for where the vocabulary puts a BOS in front.

@@ -92,7 +92,7 @@ Result<std::unique_ptr<ServedModel>> ServedModel::Make(ServedModelConfig config)
 ServedModel::ServedModel(std::unique_ptr<State> state) : state_(std::move(state)) {}
 ServedModel::~ServedModel() = default;
 
-std::string ServedModel::PropsBody(const std::string& polykv) const {
+std::string ServedModel::PropsBody(const std::string& polykv, bool is_sleeping) const {
   const common_params& params = state_->params;
   const common_chat_templates* templates = state_->chat.tmpls.get();
   task_params defaults;
@@ -116,7 +116,7 @@ std::string ServedModel::PropsBody(const std::string& polykv) const {
       {"bos_token", TokenOrEmpty(state_->vocab, llama_vocab_bos(state_->vocab))},
       {"eos_token", TokenOrEmpty(state_->vocab, llama_vocab_eos(state_->vocab))},
       {"build_info", std::string(llama_build_info())},
-      {"is_sleeping", false},
+      {"is_sleeping", is_sleeping},
       {"cors_proxy_enabled", false},
   };
   const std::string tool_use = common_chat_templates_source(templates, "tool_use");

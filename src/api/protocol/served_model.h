@@ -40,7 +40,7 @@ class ServedModel {
 
   // Bodies as llama-server writes them. `polykv` is a JSON object: GET /props shows it as
   // opencoti.polykv.
-  std::string PropsBody(const std::string& polykv) const;
+  std::string PropsBody(const std::string& polykv, bool is_sleeping) const;
   std::string ModelsBody(int64_t unix_s) const;  // `unix_s`: now
 
   const std::string& slot_save_path() const;  // with a separator at its end; empty: not given

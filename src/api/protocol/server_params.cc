@@ -137,7 +137,6 @@ std::vector<std::string> Warnings(const common_params& params) {
       "--mmproj has no effect: images and audio are not supported");
   add(params.speculative.has_dft() && !Drafts(params.speculative),
       "a draft model has no effect without --spec-type draft-simple");
-  add(params.sleep_idle_seconds >= 0, "--sleep-idle-seconds has no effect");
   add(!params.server_tools.empty(),
       "--tools lets every client of this server read and write files and run commands");
   add(params.ui_mcp_proxy || !params.mcp_servers_config.empty() || !params.mcp_servers_json.empty(),
