@@ -15,16 +15,6 @@ HttpHandler NotSupported(std::string message) {
 
 // llama-server's routes for what this server does not do, with its words.
 void AddUnsupportedRoutes(HttpServer* server) {
-  const HttpHandler embeddings =
-      NotSupported("This server does not support embeddings. Start it with `--embeddings`");
-  for (const char* path : {"/embedding", "/embeddings", "/v1/embeddings"}) {
-    server->Post(path, embeddings);
-  }
-  const HttpHandler rerank =
-      NotSupported("This server does not support reranking. Start it with `--reranking`");
-  for (const char* path : {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"}) {
-    server->Post(path, rerank);
-  }
   const HttpHandler audio = NotSupported("The current model does not support audio input.");
   for (const char* path : {"/v1/audio/transcriptions", "/audio/transcriptions"}) {
     server->Post(path, audio);
@@ -36,6 +26,7 @@ void AddUnsupportedRoutes(HttpServer* server) {
 void AddRoutes(HttpServer* http, const Services* services) {
   ModelRoutes server(http, services);
   AddCompletionRoutes(&server, services);
+  AddEmbeddingRoutes(&server, services);
   AddTextRoutes(&server, services);
   AddModelStatusRoutes(&server, services);
   AddSlotRoutes(&server, services);

@@ -12,6 +12,7 @@ void AddRoutes(HttpServer* http, const Services* services);
 
 // The groups.
 void AddCompletionRoutes(ModelRoutes* server, const Services* services);
+void AddEmbeddingRoutes(ModelRoutes* server, const Services* services);
 void AddTextRoutes(ModelRoutes* server, const Services* services);
 void AddModelStatusRoutes(ModelRoutes* server, const Services* services);
 void AddSlotRoutes(ModelRoutes* server, const Services* services);

@@ -26,7 +26,7 @@ Result<std::optional<bool>> BoolField(const Json& body, const char* name);
 Result<std::optional<std::string>> StringField(const Json& body, const char* name);
 Result<std::optional<int64_t>> CountField(const Json& body, const char* name);  // 0 to 2^53
 
-// Waits for the answer to a command; nothing if the client has gone, and then the engine knows.
+// Waits for the answer to any command; nothing if the client has gone, and then the engine knows.
 template <typename T>
 std::optional<Result<T>> Await(Channel<Result<T>>* channel, const HttpRequest& request) {
   while (!request.should_stop()) {

@@ -7,6 +7,7 @@ namespace polykv {
 namespace {
 
 constexpr int32_t kMaxSequences = 256;  // llama.cpp's limit
+constexpr int32_t kMaxEmbeds = 32;      // in a batch; short prompts fill it
 constexpr int64_t kCellOverhead =
     64;                            // bytes per cell beside keys and values: position, sequence set
 constexpr int32_t kPadding = 256;  // libllama rounds the context of a sequence up to it
@@ -26,6 +27,10 @@ Result<EngineConfig> PlanSequences(const LayoutRequest& request, const Options& 
   config.max_sessions = 0;
   if (!request.split_cache) {
     config.max_sessions = options.max_sessions < 0 ? 2 * request.n_parallel : options.max_sessions;
+  }
+  if (request.embedding) {  // a sequence of a split cache costs a whole buffer
+    const int32_t n_left = kMaxSequences - config.n_seq_max();
+    config.max_embeds = request.split_cache ? 1 : std::clamp(n_left, 1, kMaxEmbeds);
   }
   config.prefill_chunk = options.prefill_chunk;
   config.max_waiting = options.max_waiting;

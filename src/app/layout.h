@@ -17,10 +17,12 @@ struct LayoutRequest {
   int32_t n_parallel = 4;
   bool kv_unified = true;      // as llama-server would have it
   bool split_cache = false;    // one buffer per sequence, also here
+  bool embedding = false;      // prompts are to be embedded
   int32_t per_slot_limit = 0;  // --kv-unified-per-slot; 0: none
 };
 
-// Slots, pools and sessions. A Problem if they need more sequences than llama.cpp has.
+// Slots, pools, sessions and embedding batches. A Problem if they need more sequences than
+// llama.cpp has.
 Result<EngineConfig> PlanSequences(const LayoutRequest& request, const Options& options);
 
 // Size of the one cache that stands for what llama-server would make of -c `n_ctx` (0: the model's

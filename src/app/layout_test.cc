@@ -35,6 +35,15 @@ TEST(PlanSequencesTest, SplitCacheHasNoPoolsYet) {
   EXPECT_EQ(config.value().n_seq_max(), 3);
 }
 
+TEST(PlanSequencesTest, EmbeddingsTakeWhatIsLeftUpToAFullBatch) {
+  EXPECT_EQ(PlanSequences({.embedding = true}, {}).value().max_embeds, 32);
+  EXPECT_EQ(PlanSequences({.embedding = true}, {}).value().n_seq_max(), 4 + 16 + 8 + 2 + 32);
+  const LayoutRequest crowded = {.n_parallel = 75, .embedding = true};
+  EXPECT_EQ(PlanSequences(crowded, {}).value().max_embeds, 256 - (75 + 16 + 150 + 2));
+  const LayoutRequest split = {.n_parallel = 3, .split_cache = true, .embedding = true};
+  EXPECT_EQ(PlanSequences(split, {}).value().n_seq_max(), 3 + 1);
+}
+
 TEST(PlanSequencesTest, TooManyIsOneLine) {
   Result<EngineConfig> config = PlanSequences({.n_parallel = 100}, {});
   ASSERT_FALSE(config.ok());

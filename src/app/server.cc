@@ -69,6 +69,7 @@ LayoutRequest Layout(const ServerParams& params) {
   return {.n_parallel = params.params->n_parallel,
           .kv_unified = params.params->kv_unified,
           .split_cache = params.split_cache,
+          .embedding = params.params->embedding,
           .per_slot_limit = params.params->kv_unified_per_slot};
 }
 
@@ -216,6 +217,7 @@ std::optional<Problem> Server::StartEngine() {
        .model = backend_->model(),
        .n_ctx_plain = config_.n_ctx_plain,
        .max_generations = config_.n_parallel + config_.max_waiting,
+       .pooled_vectors = backend_->info().pooled,
        .make_sampler = [backend = backend_.get(), special](const common_params_sampling& sampling,
                                                            bool post_sampling_probs) {
          return MakeLlamaSampler(*backend, sampling, sampling.n_probs, post_sampling_probs,

@@ -120,7 +120,7 @@ std::shared_ptr<const EngineSnapshot> BuildSnapshot(const EngineState& state, ui
   snapshot->host_bytes = state.host.n_bytes();
   snapshot->host_entries = static_cast<int32_t>(state.host.n_entries());
   snapshot->n_running = static_cast<int32_t>(state.running.size());
-  snapshot->n_waiting = static_cast<int32_t>(state.waiting.size());
+  snapshot->n_waiting = state.n_waiting();
   snapshot->counters = state.counters;
   return snapshot;
 }

@@ -90,7 +90,14 @@ struct EndReasoning {
   std::shared_ptr<Channel<Result<Outcome>>> channel = std::make_shared<Channel<Result<Outcome>>>();
 };
 
-using Command = std::variant<SubmitGeneration, CreatePool, ChangePool, EndSessions, ChangeSlot,
-                             SetAdapters, EndReasoning>;
+using PromptVectors = std::vector<std::vector<float>>;  // one if ModelInfo::pooled, else per token
+struct SubmitEmbedding {
+  std::vector<std::vector<Token>> prompts;  // not empty, none is; every token in [0, n_vocab)
+  std::shared_ptr<Channel<Result<std::vector<PromptVectors>>>> channel =
+      std::make_shared<Channel<Result<std::vector<PromptVectors>>>>();  // in the prompts' order
+};
+
+using Command = std::variant<SubmitGeneration, SubmitEmbedding, CreatePool, ChangePool, EndSessions,
+                             ChangeSlot, SetAdapters, EndReasoning>;
 
 }  // namespace polykv

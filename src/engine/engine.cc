@@ -11,6 +11,7 @@
 #include "engine/state.h"
 #include "engine/steps/admit.h"
 #include "engine/steps/decode.h"
+#include "engine/steps/embed.h"
 #include "engine/steps/materialize.h"
 #include "engine/steps/retire.h"
 #include "engine/steps/slot_change.h"
@@ -32,6 +33,7 @@ struct Apply {
   EngineState& state;
 
   void operator()(SubmitGeneration& command) const { Enqueue(state, std::move(command.request)); }
+  void operator()(SubmitEmbedding& command) const { Enqueue(state, std::move(command)); }
   void operator()(CreatePool& command) const {
     if (state.draining) {
       state.pool_answers.emplace_back(command.channel, kStopped);
@@ -86,6 +88,7 @@ struct Refuse {
     request.channel->Push({request.index, kStopped});
     for (const auto& choice : request.choices) choice->channel->Push({choice->index, kStopped});
   }
+  void operator()(SubmitEmbedding& command) const { command.channel->Push(kStopped); }
   void operator()(CreatePool& command) const { command.channel->Push(kStopped); }
   void operator()(ChangePool& command) const { command.channel->Push(kStopped); }
   void operator()(EndSessions& command) const { command.channel->Push(kStopped); }
@@ -164,6 +167,10 @@ class Engine::Impl {
       n_session_seqs += session->sequence.id != kNoSeq ? 1 : 0;
       POLYKV_CHECK(id == session->id && session->n_waiting >= 0);
     }
+    for (const Sequence& seat : state_.embed_seats) {
+      cells += seat.n_private();
+      POLYKV_CHECK(seat.tokens.empty() || &seat == state_.embed_seats.data());
+    }
     int32_t n_pool_seqs = 0;
     for (const auto& [id, node] : state_.pools.nodes()) n_pool_seqs += node->seq != kNoSeq ? 1 : 0;
     POLYKV_CHECK(cells == state_.cache.private_cells());
@@ -220,10 +227,10 @@ class Engine::Impl {
     }
     ChangeFreeSlots(state_);
     StartWaiting(state_);
-    const bool computed = RunModelStep(state_);
-    busy_.store(!state_.running.empty() || !state_.waiting.empty() ||
-                !state_.materializing.empty());
-    return computed;
+    const bool decoded = RunModelStep(state_);
+    const bool embedded = RunEmbedStep(state_);
+    busy_.store(!state_.running.empty() || state_.n_waiting() > 0 || !state_.materializing.empty());
+    return decoded || embedded;
   }
 
   void Publish() {
@@ -242,6 +249,7 @@ class Engine::Impl {
     Flush(state_.slot_answers);
     Flush(state_.adapter_answers);
     Flush(state_.reasoning_answers);
+    Flush(state_.embedding_answers);
   }
 
   // Everybody who still waits gets an answer.
@@ -253,6 +261,8 @@ class Engine::Impl {
     SweepEnded(state_);
     for (const ChangeSlot& change : state_.slot_changes) change.channel->Push(kStopped);
     state_.slot_changes.clear();
+    for (Embedding& embedding : state_.embeddings) Fail(state_, embedding, kStopped);
+    SweepEmbeddings(state_);
     while (!state_.materializing.empty()) FailPool(state_, state_.materializing.front(), kStopped);
     Publish();
     FlushAnswers();

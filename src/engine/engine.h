@@ -17,6 +17,7 @@ struct EngineConfig {
   int32_t n_parallel = 4;               // decode slots
   int32_t max_pools = 16;               // sequences kept for pools; 0: no pools
   int32_t max_sessions = 8;             // sequences kept for sessions; 0: none
+  int32_t max_embeds = 0;               // prompts embedded in one batch; 0: no embeddings
   int32_t n_ctx_plain = 0;              // context that a plain request sees
   int32_t n_ctx_session = 0;            // context that sessions and pooled requests see
   int32_t n_predict = -1;               // server-wide cap, -1: none
@@ -34,11 +35,11 @@ struct EngineConfig {
   AdapterSet adapters;                // for requests that name none, until SetAdapters
   PoolId boot_id = 1000;              // first pool id; a multiple of 1,000, random per boot
 
-  // n_seq_max that the backend must have: slots, pools, sessions and two scratch sequences when
-  // there are pools or sessions.
+  // n_seq_max that the backend must have: slots, pools, sessions, two scratch sequences when there
+  // are pools or sessions, and one sequence per prompt of an embedding batch.
   int32_t n_seq_max() const {
     const int32_t extra = max_pools + max_sessions;
-    return n_parallel + extra + (extra > 0 ? 2 : 0);
+    return n_parallel + extra + (extra > 0 ? 2 : 0) + max_embeds;
   }
 };
 

@@ -46,6 +46,13 @@ struct Materialization {
   TimeUs since = 0;
 };
 
+// One request for vectors. Its prompts are computed in order.
+struct Embedding {
+  SubmitEmbedding command;
+  std::vector<PromptVectors> vectors;  // of the prompts that are done
+  bool ended = false;                  // answered, or its client is gone
+};
+
 struct EngineState {
   EngineState(ModelBackend* model, const Clock* time, EngineConfig settings)
       : config(settings),
@@ -65,6 +72,10 @@ struct EngineState {
       slot.last.n_ctx = settings.n_ctx_plain;
       slot.last.speculative = model->drafter() != nullptr;
     }
+    embed_seats.resize(static_cast<size_t>(settings.max_embeds));
+    for (int32_t i = 0; i < settings.max_embeds; ++i) {
+      embed_seats[static_cast<size_t>(i)].id = settings.n_seq_max() - 1 - i;
+    }
   }
 
   const EngineConfig config;
@@ -83,6 +94,9 @@ struct EngineState {
   std::deque<std::unique_ptr<Generation>> waiting;   // in the order of arrival
   std::vector<std::unique_ptr<Generation>> running;  // oldest start first
   std::list<Materialization> materializing;
+  std::list<Embedding> embeddings;    // in the order of arrival
+  std::vector<Sequence> embed_seats;  // never resized; empty between steps, but for the first: it
+                                      // may hold the begun prompt of the first embedding
 
   std::deque<ChangeSlot> slot_changes;  // that wait for their slot
 
@@ -110,9 +124,13 @@ struct EngineState {
   std::vector<std::pair<std::shared_ptr<Channel<Result<EndReasoning::Outcome>>>,
                         Result<EndReasoning::Outcome>>>
       reasoning_answers;
+  std::vector<std::pair<std::shared_ptr<Channel<Result<std::vector<PromptVectors>>>>,
+                        Result<std::vector<PromptVectors>>>>
+      embedding_answers;
   bool changed = true;  // something that status routes should show at once
 
   TimeUs now() const { return clock->NowUs(); }
+  int32_t n_waiting() const { return static_cast<int32_t>(waiting.size() + embeddings.size()); }
   void Emit(const Generation& generation, GenerationEvent event) {
     const GenerationRequest& request = *generation.request;
     events.emplace_back(request.channel, GenerationMessage{request.index, std::move(event)});

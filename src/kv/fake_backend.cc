@@ -75,6 +75,9 @@ FakeBackend::FakeBackend(FakeBackendOptions options)
   info_.n_ubatch = options.n_ubatch;
   info_.bytes_per_cell = 1024;
   info_.n_adapters = options.n_adapters;
+  info_.generates = options.generates;
+  info_.pooled = options.pooled;
+  info_.embeds_in_parts = options.embeds_in_parts;
   if (options.recurrent) {
     info_.removes_ends = false;
     info_.sharing = Sharing::kOff;
@@ -198,6 +201,34 @@ void FakeBackend::UseAdapters(const AdapterSet& adapters) {
 }
 
 DecodeStatus FakeBackend::Decode(const StepBatch& batch) {
+  POLYKV_CHECK(info_.generates);
+  return Compute(batch, /*all_are_outputs=*/false);
+}
+
+DecodeStatus FakeBackend::Embed(const StepBatch& batch) {
+  POLYKV_CHECK(static_cast<int32_t>(batch.size()) <= info_.n_ubatch);
+  for (const BatchToken& entry : batch) {
+    const bool begins = Positions(entry.seq).empty();
+    POLYKV_CHECK(begins || info_.embeds_in_parts);
+  }
+  embed_batches_.push_back(batch.size());
+  const DecodeStatus status = Compute(batch, /*all_are_outputs=*/true);
+  if (info_.generates) return status;
+  for (const BatchToken& entry : batch) RemoveRange(entry.seq, 0, kToEnd);
+  return status;
+}
+
+std::vector<float> FakeBackend::Vector(SeqId seq, int32_t output_index) const {
+  uint64_t content = info_.pooled ? embedded_.at(seq) : outputs_.at(output_index);
+  std::vector<float> vector;
+  for (int i = 0; i < 4; ++i) {
+    content = Mix(content);
+    vector.push_back(static_cast<float>(content % 1'000) / 1'000);
+  }
+  return vector;
+}
+
+DecodeStatus FakeBackend::Compute(const StepBatch& batch, bool all_are_outputs) {
   POLYKV_CHECK(!batch.empty() && static_cast<int32_t>(batch.size()) <= info_.n_batch);
   if (options_.clock != nullptr) {
     options_.clock->AdvanceUs(options_.step_us +
@@ -211,6 +242,7 @@ DecodeStatus FakeBackend::Decode(const StepBatch& batch) {
     if (failing_seq_ != kNoSeq && entry.seq == failing_seq_) return DecodeStatus::kFailed;
   }
   outputs_.clear();
+  embedded_.clear();
   size_t next_cell = 0;
   for (size_t i = 0; i < batch.size(); ++i) {
     const BatchToken& entry = batch[i];
@@ -224,7 +256,9 @@ DecodeStatus FakeBackend::Decode(const StepBatch& batch) {
       recurrence = {Mix(recurrence.mix ^ CellContent(entry.pos, entry.token, adapters_)),
                     entry.pos};
     }
-    if (entry.output) outputs_[static_cast<int32_t>(i)] = content + recurrence.mix;
+    const bool is_output = entry.output || all_are_outputs;
+    if (is_output) outputs_[static_cast<int32_t>(i)] = content + recurrence.mix;
+    embedded_[entry.seq] = content + recurrence.mix;
   }
   n_decoded_tokens_ += batch.size();
   return DecodeStatus::kOk;

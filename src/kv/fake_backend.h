@@ -25,10 +25,13 @@ struct FakeBackendOptions {
   int32_t n_batch = 2048;
   int32_t n_ubatch = 512;
   int32_t n_adapters = 0;
-  bool recurrent = false;   // beside the cells a state that only goes forward, as hybrid models
-  int32_t eog_every = 0;    // about one token in that many ends a generation; 0: never
-  int32_t n_draft = 0;      // tokens per draft; 0: no speculation
-  int32_t wrong_every = 0;  // about one drafted token in that many is wrong; 0: none is
+  bool recurrent = false;  // beside the cells a state that only goes forward, as hybrid models
+  bool generates = true;   // false: no cells, as ModelInfo says
+  bool pooled = true;      // Embed: a vector per sequence
+  bool embeds_in_parts = false;  // Embed: a sequence may take several
+  int32_t eog_every = 0;         // about one token in that many ends a generation; 0: never
+  int32_t n_draft = 0;           // tokens per draft; 0: no speculation
+  int32_t wrong_every = 0;       // about one drafted token in that many is wrong; 0: none is
   ManualClock* clock = nullptr;  // advanced by each Decode; null: time stands still
   TimeUs step_us = 5'000;        // cost of a step …
   TimeUs token_us = 1'000;       // … and of each token in it
@@ -57,6 +60,8 @@ class FakeBackend final : public ModelBackend {
   void UseAdapters(const AdapterSet& adapters) override;
   DecodeStatus Decode(const StepBatch& batch) override;
   Drafter* drafter() override { return drafter_ ? &*drafter_ : nullptr; }
+  DecodeStatus Embed(const StepBatch& batch) override;
+  std::vector<float> Vector(SeqId seq, int32_t output_index) const override;
   bool IsEndOfGeneration(Token token) const override { return token == kEndOfGeneration; }
   std::string TokenText(Token token, bool special) const override;
   std::vector<Token> Tokenize(std::string_view text, bool add_special,
@@ -68,11 +73,13 @@ class FakeBackend final : public ModelBackend {
   int32_t CellsUsed() const { return n_used_; }
   // Positions that `seq` holds, ascending.
   std::vector<Pos> Positions(SeqId seq) const;
-  // Every Decode whose batch has a token of `seq` fails from now on; kNoSeq: none does.
+  // Every batch that has a token of `seq` fails from now on; kNoSeq: none does.
   void FailSequence(SeqId seq) { failing_seq_ = seq; }
-  // The next Decode reports kNoRoom whatever is free.
+  // The next batch finds no room whatever is free.
   void RefuseNextDecode() { refuse_next_ = true; }
   uint64_t n_decoded_tokens() const { return n_decoded_tokens_; }
+  // Sizes of all batches that Embed was given.
+  const std::vector<size_t>& embed_batches() const { return embed_batches_; }
 
   // The greedy choice at an output of the last Decode.
   Token Choice(int32_t output_index) const;
@@ -80,6 +87,8 @@ class FakeBackend final : public ModelBackend {
   Token ChoiceAfter(SeqId seq, std::span<const Token> ahead) const;
 
  private:
+  DecodeStatus Compute(const StepBatch& batch, bool all_are_outputs);
+
   static constexpr size_t kMaxSeq = 256;
   Token ChoiceOf(uint64_t content) const;
   struct Cell {
@@ -111,8 +120,10 @@ class FakeBackend final : public ModelBackend {
   int32_t n_used_ = 0;                   // cells that some sequence holds
   std::vector<uint64_t> content_;        // per sequence: sum of a mix of its cells
   std::vector<Recurrence> recurrence_;   // per sequence; stays empty unless options say recurrent
-  std::map<int32_t, uint64_t> outputs_;  // of the last Decode: batch index → content at that token
-  uint64_t adapters_ = 0;                // as Cell's, of the next Decode
+  std::map<int32_t, uint64_t> outputs_;  // of the last batch: index → content at that token
+  std::map<SeqId, uint64_t> embedded_;   // of the last batch: content of each sequence
+  std::vector<size_t> embed_batches_;
+  uint64_t adapters_ = 0;                // as Cell's, of the next batch
   SeqId failing_seq_ = kNoSeq;
   bool refuse_next_ = false;
   uint64_t n_decoded_tokens_ = 0;

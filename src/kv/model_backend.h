@@ -34,11 +34,14 @@ struct ModelInfo {
   int64_t bytes_per_cell = 0;
   bool unified = true;  // one stream of cells; false: one buffer per sequence, nothing is shared
   Sharing sharing = Sharing::kAnyPosition;
-  std::string sharing_reason;  // "window", "recurrent", "split"; empty with kAnyPosition
-  int32_t n_swa = 0;           // sliding window, 0: none or kept whole
-  bool can_shift = true;       // ShiftPositions works
-  int32_t n_adapters = 0;      // LoRA adapters that are loaded, ids from 0
-  bool removes_ends = true;    // RemoveRange can remove the end of a sequence that it computed
+  std::string sharing_reason;    // "window", "recurrent", "split", "no_cells"; else empty
+  int32_t n_swa = 0;             // sliding window, 0: none or kept whole
+  bool generates = true;         // false: no cells and no logits, so Embed only
+  bool pooled = false;           // Embed gives a vector per sequence, else one per token
+  bool embeds_in_parts = false;  // several Embed may compute a sequence, else one does
+  bool can_shift = true;         // ShiftPositions works
+  bool removes_ends = true;      // RemoveRange can remove the end of a sequence that it computed
+  int32_t n_adapters = 0;        // LoRA adapters that are loaded, ids from 0
 };
 
 // Which part of a sequence's memory a saved state is of.
@@ -141,7 +144,17 @@ class ModelBackend {
   virtual void UseAdapters(const AdapterSet& adapters) = 0;
 
   // Computes the batch and writes its cells. Positions of each sequence continue what it holds.
+  // REQUIRES: info().generates.
   virtual DecodeStatus Decode(const StepBatch& batch) = 0;
+
+  // Like Decode, for vectors in place of logits: every entry is an output.
+  // REQUIRES: loaded for embeddings; at most n_ubatch entries; each sequence starts at position 0
+  // unless info().embeds_in_parts; in a split cache one sequence only.
+  virtual DecodeStatus Embed(const StepBatch& batch) = 0;
+
+  // What the last Embed gave for `seq` if info().pooled, else for the batch's entry
+  // `output_index`, which is one of `seq`. Not normalized; empty if the model gave none.
+  virtual std::vector<float> Vector(SeqId seq, int32_t output_index) const = 0;
 
   // Null: no speculation. Lives as long as the backend and knows of its own what happens to the
   // sequences. With it, RemoveRange takes back the end of any sequence.

@@ -36,7 +36,7 @@ Result<std::unique_ptr<LlamaBackend>> LlamaBackend::Load(common_params params, i
   std::unique_ptr<LlamaBackend> backend(
       new LlamaBackend(std::move(params), std::move(loaded.value())));
   POLYKV_CHECK(backend->info_.n_seq_max == n_seq_max);
-  backend->ProbeMemory();
+  if (backend->info_.generates) backend->ProbeMemory();
   if (backend->params_.ctx_shift && !backend->info_.can_shift) {
     LOG_WRN("%s: this model's memory cannot shift: --context-shift has no effect\n", __func__);
     backend->params_.ctx_shift = false;
@@ -202,6 +202,28 @@ void LlamaBackend::UseAdapters(const AdapterSet& adapters) {
 }
 
 DecodeStatus LlamaBackend::Decode(const StepBatch& batch) {
+  POLYKV_CHECK(info_.generates);
+  llama_set_embeddings(context_, false);
+  return Compute(batch, /*all_are_outputs=*/false);
+}
+
+DecodeStatus LlamaBackend::Embed(const StepBatch& batch) {
+  POLYKV_CHECK(params_.embedding && batch.size() <= static_cast<size_t>(info_.n_ubatch));
+  llama_set_embeddings(context_, true);
+  return Compute(batch, /*all_are_outputs=*/true);
+}
+
+std::vector<float> LlamaBackend::Vector(SeqId seq, int32_t output_index) const {
+  const float* vector = info_.pooled ? llama_get_embeddings_seq(context_, seq)
+                                     : llama_get_embeddings_ith(context_, output_index);
+  if (vector == nullptr) return {};
+  const bool is_rank = llama_pooling_type(context_) == LLAMA_POOLING_TYPE_RANK;
+  const auto size = is_rank ? static_cast<int32_t>(llama_model_n_cls_out(model_))
+                            : llama_model_n_embd_out(model_);
+  return {vector, vector + size};
+}
+
+DecodeStatus LlamaBackend::Compute(const StepBatch& batch, bool all_are_outputs) {
   POLYKV_CHECK(!batch.empty() && batch.size() <= static_cast<size_t>(info_.n_batch));
   llama_batch_ext_clear(batch_.get());
   bool has_output = false;
@@ -209,8 +231,9 @@ DecodeStatus LlamaBackend::Decode(const StepBatch& batch) {
     const int32_t index = llama_batch_ext_add_token(batch_.get(), entry.seq, entry.token);
     POLYKV_CHECK(index >= 0);  // token in the vocabulary, sequence below n_seq_max
     llama_batch_ext_set_pos(batch_.get(), index, &entry.pos);
-    llama_batch_ext_set_output_logits(batch_.get(), index, entry.output);
-    has_output |= entry.output;
+    const bool is_output = entry.output || all_are_outputs;
+    llama_batch_ext_set_output_logits(batch_.get(), index, is_output);
+    has_output |= is_output;
   }
   const int32_t code = llama_process(context_, LLAMA_PROCESS_TYPE_DECODE, batch_.get());
   if (code == 1) return DecodeStatus::kNoRoom;

@@ -30,7 +30,7 @@ class LlamaBackend final : public ModelBackend {
   // context that n_parallel of them would have had.
   //
   // A Problem says in one line what is wrong: no model file, not a model, no memory for the
-  // context, no text generation. libllama's own log has the details.
+  // context, neither text generation nor --embedding. libllama's own log has the details.
   //
   // REQUIRES: llama_backend_init() was called; 1 <= params.n_parallel <= n_seq_max.
   static Result<std::unique_ptr<LlamaBackend>> Load(common_params params, int32_t n_seq_max);
@@ -71,6 +71,8 @@ class LlamaBackend final : public ModelBackend {
   void UseAdapters(const AdapterSet& adapters) override;
   DecodeStatus Decode(const StepBatch& batch) override;
   LlamaDrafter* drafter() override { return drafter_.get(); }
+  DecodeStatus Embed(const StepBatch& batch) override;
+  std::vector<float> Vector(SeqId seq, int32_t output_index) const override;
   bool IsEndOfGeneration(Token token) const override;
   std::string TokenText(Token token, bool special) const override;
   std::vector<Token> Tokenize(std::string_view text, bool add_special,
@@ -82,6 +84,7 @@ class LlamaBackend final : public ModelBackend {
   void ProbeMemory();
   bool HasDraftState(StateParts parts) const;
   std::optional<Problem> LoadDrafter();
+  DecodeStatus Compute(const StepBatch& batch, bool all_are_outputs);
   void RemoveBatch(const StepBatch& batch);
 
   // Constant after Load.
@@ -89,7 +92,7 @@ class LlamaBackend final : public ModelBackend {
   common_init_result_ptr loaded_;  // owns model, context, adapters, thread pools
   llama_model* model_;
   llama_context* context_;
-  llama_memory_t memory_;
+  llama_memory_t memory_;  // null: not info_.generates
   const llama_vocab* vocab_;
   ModelInfo info_;
 

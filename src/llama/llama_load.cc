@@ -92,8 +92,8 @@ Problem ExplainFailure(const common_params& params, const common_init_result_ptr
 std::string UnsupportedReason(const common_params& params, const llama_model* model,
                               const llama_context* context) {
   if (llama_model_has_encoder(model)) return "encoder-decoder models are not supported";
-  if (!llama_model_has_decoder(model) || llama_get_memory(context) == nullptr) {
-    return "it does not generate text";
+  if (llama_get_memory(context) == nullptr && !params.embedding) {
+    return "it does not generate text (--embedding or --reranking serve what it can do)";
   }
   for (const common_adapter_lora_info& adapter : params.lora_adapters) {
     if (llama_adapter_get_alora_n_invocation_tokens(adapter.ptr) > 0) {
@@ -103,7 +103,16 @@ std::string UnsupportedReason(const common_params& params, const llama_model* mo
   return "";
 }
 
+// Whether the vector of a sequence hangs on its last token alone, which sees the others' cells.
+bool EmbedsInParts(const llama_context* context) {
+  if (llama_get_memory(context) == nullptr) return false;
+  const enum llama_pooling_type pooling = llama_pooling_type(context);
+  return pooling == LLAMA_POOLING_TYPE_LAST ||
+         (pooling == LLAMA_POOLING_TYPE_RANK && llama_get_causal_attn(context));
+}
+
 std::string SharingObstacle(const llama_model* model, const ModelInfo& info) {
+  if (!info.generates) return "no_cells";
   if (!info.unified) return "split";
   if (llama_model_is_recurrent(model) || llama_model_is_hybrid(model)) return "recurrent";
   return info.n_swa > 0 ? "window" : "";
@@ -167,6 +176,9 @@ ModelInfo DescribeModel(const llama_model* model, const llama_context* context,
   info.n_swa = params.swa_full ? 0 : llama_model_n_swa(model);
   info.n_adapters = static_cast<int32_t>(params.lora_adapters.size());
   info.can_shift = llama_memory_can_shift(llama_get_memory(context));
+  info.generates = llama_get_memory(context) != nullptr;
+  info.pooled = llama_pooling_type(context) != LLAMA_POOLING_TYPE_NONE;
+  info.embeds_in_parts = EmbedsInParts(context);
   info.sharing_reason = SharingObstacle(model, info);
   info.sharing = info.sharing_reason.empty() ? Sharing::kAnyPosition : Sharing::kOff;
   return info;

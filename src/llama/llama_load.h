@@ -10,9 +10,9 @@
 
 namespace polykv {
 
-// The work of LlamaBackend::Load: a model and a context that can generate text, or the reason why
-// not. Changes `params` as loading does (sampling defaults, LoRA handles); n_parallel comes back as
-// it was.
+// The work of LlamaBackend::Load: a model and a context that can generate text (or embed it, with
+// params->embedding), or the reason why not. Changes `params` as loading does (sampling defaults,
+// LoRA handles); n_parallel comes back as it was.
 Result<common_init_result_ptr> LoadModel(common_params* params, int32_t n_seq_max);
 
 // Everything that libllama says about itself; bytes_per_cell is left at 0, since only a decode

@@ -4,6 +4,7 @@
 //   INSTANTIATE_TEST_SUITE_P(Name, BackendConformanceTest, testing::Values(&MakeSubject));
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <memory>
@@ -21,9 +22,10 @@ class ConformanceSubject {
  public:
   virtual ~ConformanceSubject() = default;
 
-  // An empty backend whose info() has sharing, 128 <= n_ctx <= 1024, n_seq_max >= 8,
-  // n_batch >= n_ctx / 2 and, if it computes in micro-batches, a small n_ubatch. It has a drafter
-  // that guesses that a text which is repeated goes on as before.
+  // An empty backend, loaded for pooled embeddings too, whose info() has sharing,
+  // 128 <= n_ctx <= 1024, n_seq_max >= 8, n_batch >= n_ctx / 2 and, if it computes in
+  // micro-batches, a small n_ubatch of 32 or more. It has a drafter that guesses that a text which
+  // is repeated goes on as before.
   virtual ModelBackend& backend() = 0;
   virtual std::unique_ptr<Sampler> MakeGreedySampler() = 0;
   virtual int32_t CellsUsed() const = 0;                    // counted in the cache itself
@@ -83,6 +85,33 @@ class BackendConformanceTest : public testing::TestWithParam<MakeConformanceSubj
     return generated;
   }
 
+  // The pooled vectors of the prompts, computed in one batch in sequences 0, 1, …; their cells
+  // stay.
+  std::vector<std::vector<float>> Embed(const std::vector<std::vector<Token>>& prompts) {
+    StepBatch batch;
+    std::vector<int32_t> ends;
+    for (const std::vector<Token>& prompt : prompts) {
+      const auto seq = static_cast<SeqId>(ends.size());
+      Pos pos = 0;
+      for (const Token token : prompt) {
+        batch.push_back({.token = token, .pos = pos++, .seq = seq, .output = true});
+      }
+      ends.push_back(static_cast<int32_t>(batch.size()) - 1);
+    }
+    EXPECT_EQ(backend_.Embed(batch), DecodeStatus::kOk);
+    std::vector<std::vector<float>> vectors;
+    for (size_t seq = 0; seq < prompts.size(); ++seq) {
+      vectors.push_back(backend_.Vector(static_cast<SeqId>(seq), ends[seq]));
+    }
+    return vectors;
+  }
+
+  static double Distance(const std::vector<float>& a, const std::vector<float>& b) {
+    double square = 0;
+    for (size_t i = 0; i < a.size(); ++i) square += (a[i] - b[i]) * (a[i] - b[i]);
+    return std::sqrt(square);
+  }
+
   static std::vector<Pos> Range(Pos p0, Pos p1) {
     std::vector<Pos> positions;
     for (Pos pos = p0; pos < p1; ++pos) positions.push_back(pos);
@@ -104,6 +133,9 @@ TEST_P(BackendConformanceTest, InfoIsWhatTheSuiteNeeds) {
   EXPECT_GE(info.n_batch, info.n_ctx / 2);
   EXPECT_GT(info.n_vocab, 0);
   EXPECT_GT(info.bytes_per_cell, 0);
+  EXPECT_TRUE(info.generates);
+  EXPECT_TRUE(info.pooled);
+  EXPECT_GE(info.n_ubatch, 32);
 }
 
 TEST_P(BackendConformanceTest, AnEmptySequenceHasNoPositions) {
@@ -420,6 +452,46 @@ TEST_P(BackendConformanceTest, EndingAThoughtThatIsNotThereChangesNothing) {
   const std::unique_ptr<Sampler> other = subject_->MakeGreedySampler();
   sampler->EndReasoning();
   EXPECT_EQ(sampler->Sample(11).token, other->Sample(11).token);
+}
+
+TEST_P(BackendConformanceTest, AVectorTellsWhatTheSequenceHolds) {
+  const std::vector<std::vector<float>> alone = Embed({Text(8)});
+  EXPECT_EQ(subject_->Positions(0), Range(0, 8));
+  EXPECT_TRUE(backend_.RemoveRange(0, 0, kToEnd));
+  const std::vector<std::vector<float>> together = Embed({Text(10, 1), Text(8), Text(8, 2)});
+  EXPECT_EQ(subject_->CellsUsed(), 26);
+  ASSERT_FALSE(alone[0].empty());
+  for (const auto& vector : together) ASSERT_EQ(vector.size(), alone[0].size());
+  const double length = Distance(alone[0], std::vector<float>(alone[0].size()));
+  EXPECT_LT(Distance(together[1], alone[0]), 0.01 * length) << "the others in the batch show";
+  EXPECT_GT(Distance(together[0], alone[0]), 0.05 * length);
+  EXPECT_GT(Distance(together[2], alone[0]), 0.05 * length);
+}
+
+TEST_P(BackendConformanceTest, EmbeddingsDoNotDisturbGenerations) {
+  const std::vector<Token> prompt = Text(20);
+  const std::vector<Token> expected = PlainContinuation(5, prompt, 8);
+  ASSERT_EQ(Prefill(5, {prompt.begin(), prompt.end() - 1}), DecodeStatus::kOk);
+  Embed({Text(12, 1)});
+  EXPECT_TRUE(backend_.RemoveRange(0, 0, kToEnd));
+  EXPECT_EQ(subject_->Positions(5), Range(0, 19));
+  ASSERT_EQ(Prefill(5, {prompt.back()}, 19), DecodeStatus::kOk);
+  EXPECT_EQ(Continue(5, 20, 1, 8), expected);
+}
+
+TEST_P(BackendConformanceTest, AnEmbeddingWithoutRoomChangesNothing) {
+  const auto n_ctx = static_cast<size_t>(backend_.info().n_ctx);
+  ASSERT_EQ(Prefill(5, Text(n_ctx / 2)), DecodeStatus::kOk);
+  ASSERT_EQ(Prefill(6, Text(n_ctx / 2 - 8)), DecodeStatus::kOk);
+  StepBatch batch;
+  for (const Token token : Text(9)) {
+    batch.push_back(
+        {.token = token, .pos = static_cast<Pos>(batch.size()), .seq = 0, .output = true});
+  }
+  EXPECT_EQ(backend_.Embed(batch), DecodeStatus::kNoRoom);
+  EXPECT_EQ(backend_.MinPos(0), -1);
+  batch.pop_back();
+  EXPECT_EQ(backend_.Embed(batch), DecodeStatus::kOk);
 }
 
 TEST_P(BackendConformanceTest, TextSurvivesTokens) {

@@ -28,6 +28,7 @@ class LlamaSubject final : public ConformanceSubject {
                      .n_seq_max = 12,
                      .n_batch = 256,
                      .n_ubatch = 32,
+                     .embedding = true,
                      .drafts = TestModelOptions::Drafts::kFromText});
 };
 

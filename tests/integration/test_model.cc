@@ -83,6 +83,8 @@ std::unique_ptr<LlamaBackend> LoadTestModel(const TestModelOptions& options) {
   params.n_batch = options.n_batch;
   params.n_ubatch = options.n_ubatch;
   params.kv_unified = options.unified;
+  params.embedding = options.embedding;
+  if (options.embedding) params.pooling_type = LLAMA_POOLING_TYPE_MEAN;
   params.warmup = false;
   params.fit_params = false;
   SetDrafts(options.drafts, params.model.path, &params.speculative);

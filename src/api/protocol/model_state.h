@@ -17,6 +17,7 @@ struct ServedModel::State {
   const llama_vocab* vocab;
   int32_t n_ctx_plain;
   int32_t max_generations;
+  bool pooled_vectors;
   SamplerFactory make_sampler;
   std::string name;
   server_chat_params chat;

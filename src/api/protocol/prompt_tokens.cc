@@ -52,6 +52,9 @@ std::optional<Problem> CheckTokenIds(const llama_vocab* vocab, const common_json
                           " is not a token id of this model (0 to " + std::to_string(n_vocab - 1) +
                           ")");
   }
+  if (prompt.is_object() && prompt.contains("prompt_string")) {
+    return CheckTokenIds(vocab, prompt.at("prompt_string"));
+  }
   if (!prompt.is_array()) return std::nullopt;
   for (const common_json& element : prompt) {
     if (std::optional<Problem> problem = CheckTokenIds(vocab, element)) return problem;
@@ -61,9 +64,7 @@ std::optional<Problem> CheckTokenIds(const llama_vocab* vocab, const common_json
 
 Result<std::vector<llama_tokens>> TokenizePrompts(const llama_vocab* vocab,
                                                   const common_json& prompt) {
-  const common_json* ids = &prompt;
-  if (prompt.is_object() && prompt.contains("prompt_string")) ids = &prompt.at("prompt_string");
-  if (std::optional<Problem> problem = CheckTokenIds(vocab, *ids)) return *std::move(problem);
+  if (std::optional<Problem> problem = CheckTokenIds(vocab, prompt)) return *std::move(problem);
   return ClientFault<std::vector<llama_tokens>>([&]() -> Result<std::vector<llama_tokens>> {
     const std::vector<server_tokens> inputs =
         tokenize_input_prompts(vocab, /*mctx=*/nullptr, prompt, /*add_special=*/true,

@@ -8,7 +8,8 @@
 
 namespace polykv {
 
-// A 400 if any number in `prompt`, at whatever depth, is not a token of the vocabulary.
+// A 400 if any number in `prompt`, at whatever depth of lists and in a "prompt_string", is not a
+// token of the vocabulary.
 std::optional<Problem> CheckTokenIds(const llama_vocab* vocab, const common_json& prompt);
 
 // The token lists of a "prompt" value: a string, tokens, both mixed, an object with

@@ -75,6 +75,7 @@ Result<std::unique_ptr<ServedModel>> ServedModel::Make(ServedModelConfig config)
         .vocab = llama_model_get_vocab(config.model),
         .n_ctx_plain = config.n_ctx_plain,
         .max_generations = config.max_generations,
+        .pooled_vectors = config.pooled_vectors,
         .make_sampler = std::move(config.make_sampler),
         .name = ModelName(*config.params),
         .chat = std::move(chat),

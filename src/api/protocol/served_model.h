@@ -26,6 +26,7 @@ struct ServedModelConfig {
   const llama_model* model = nullptr;     // outlives
   int32_t n_ctx_plain = 0;                // context of a request without pool and session
   int32_t max_generations = 0;            // most generations that one HTTP request may ask for
+  bool pooled_vectors = false;            // ModelInfo::pooled
   SamplerFactory make_sampler;
 };
 

@@ -98,6 +98,7 @@ void AdjustAsLlamaServer(common_params* params) {
     params->n_parallel = 4;
     params->kv_unified = true;
   }
+  if (params->embedding) params->n_batch = std::min(params->n_batch, params->n_ubatch);
   const bool sized_by_slots = params->kv_unified_per_slot > 0 && params->n_ctx == 0 &&
                               static_cast<uint32_t>(params->fit_params_min_ctx) != UINT32_MAX;
   if (sized_by_slots) params->n_ctx = params->n_parallel * params->kv_unified_per_slot;
@@ -116,7 +117,6 @@ std::optional<Problem> CheckSupported(const common_params& params) {
   if (params.n_batch < 1 || params.n_ubatch < 1) {
     return BadCommandLine("-b and -ub need a number of tokens, 1 or more");
   }
-  if (params.embedding) return BadCommandLine("--embedding and --reranking are not supported");
   if (!params.ssl_file_key.empty() || !params.ssl_file_cert.empty()) {
     return BadCommandLine("--ssl-key-file and --ssl-cert-file: this server is built without TLS");
   }

@@ -24,23 +24,13 @@ Problem PoolNotFound(const std::string& pool) {
   return {.status = 404, .type = "pool_not_found", .message = "there is no pool " + pool};
 }
 
-Problem ExceedsContext(int32_t n_prompt, int32_t n_ctx) {
-  return {.status = 400,
-          .type = "exceed_context_size_error",
-          .message = "request (" + std::to_string(n_prompt) +
-                     " tokens) exceeds the available context size (" + std::to_string(n_ctx) +
-                     " tokens), try increasing it",
-          .n_prompt_tokens = n_prompt,
-          .n_ctx = n_ctx};
-}
-
 // Why the server cannot take the request at all; nothing if it can.
 std::optional<Problem> Refusal(const EngineState& state, const Generation& generation) {
-  if (state.draining) {
-    return Problem{.status = 503,
-                   .type = "unavailable_error",
-                   .message = "the server is shutting down",
-                   .retry_after_s = 5};
+  if (auto refused = RefuseNewWork(state)) return refused;
+  if (!state.backend->info().generates) {
+    return Problem{.status = 500,
+                   .type = "server_error",
+                   .message = "the current context does not support logits computation. skipping"};
   }
   if (generation.n_prompt() >= generation.n_ctx) {
     return ExceedsContext(generation.n_prompt(), generation.n_ctx);
@@ -49,13 +39,6 @@ std::optional<Problem> Refusal(const EngineState& state, const Generation& gener
   if (attach.error_on_miss && !attach.pool.empty() &&
       state.pools.FindOrNull(attach.pool) == nullptr) {
     return PoolNotFound(attach.pool);
-  }
-  if (static_cast<int32_t>(state.waiting.size()) >= state.config.max_waiting) {
-    return Problem{.status = 503,
-                   .type = "too_many_waiting",
-                   .message = std::to_string(state.waiting.size()) +
-                              " requests are waiting already (--polykv-max-waiting)",
-                   .retry_after_s = 2};
   }
   if (generation.n_choices > state.config.n_parallel) {
     return InvalidRequest(std::to_string(generation.n_choices) +
@@ -200,7 +183,9 @@ Outcome CheckRoom(EngineState& state, Generation& generation, const Sequence& se
            ReclaimableCells(state, &sequence, want.pool.get());
   };
   if (needed <= available()) return Outcome::kStarted;
-  if (!state.running.empty() || !state.materializing.empty()) return Outcome::kNoRoom;
+  if (!state.running.empty() || !state.materializing.empty() || !state.embeddings.empty()) {
+    return Outcome::kNoRoom;
+  }
   while (needed > available() && ReclaimOnce(state, &sequence, want.pool.get())) {
   }
   if (n_uncached + 1 <= available()) return Outcome::kStarted;
@@ -380,6 +365,33 @@ void Announce(EngineState& state, Generation& generation) {
     state.Emit(generation, Progress{generation.n_prompt(), generation.timings.n_prompt_cached,
                                     generation.timings.n_prompt_cached, 0});
   }
+}
+
+std::optional<Problem> RefuseNewWork(const EngineState& state) {
+  if (state.draining) {
+    return Problem{.status = 503,
+                   .type = "unavailable_error",
+                   .message = "the server is shutting down",
+                   .retry_after_s = 5};
+  }
+  if (state.n_waiting() >= state.config.max_waiting) {
+    return Problem{.status = 503,
+                   .type = "too_many_waiting",
+                   .message = std::to_string(state.n_waiting()) +
+                              " requests are waiting already (--polykv-max-waiting)",
+                   .retry_after_s = 2};
+  }
+  return std::nullopt;
+}
+
+Problem ExceedsContext(int32_t n_prompt, int32_t n_ctx) {
+  return {.status = 400,
+          .type = "exceed_context_size_error",
+          .message = "request (" + std::to_string(n_prompt) +
+                     " tokens) exceeds the available context size (" + std::to_string(n_ctx) +
+                     " tokens), try increasing it",
+          .n_prompt_tokens = n_prompt,
+          .n_ctx = n_ctx};
 }
 
 void Enqueue(EngineState& state, std::unique_ptr<GenerationRequest> request) {

@@ -5,6 +5,12 @@
 
 namespace polykv {
 
+// Why no new work is taken at all: the server stops, or too much waits already.
+std::optional<Problem> RefuseNewWork(const EngineState& state);
+
+// A prompt of `n_prompt` tokens in a context of `n_ctx`, in llama-server's words.
+Problem ExceedsContext(int32_t n_prompt, int32_t n_ctx);
+
 // Puts a request into the queue, or answers at once why it cannot be served.
 void Enqueue(EngineState& state, std::unique_ptr<GenerationRequest> request);
 

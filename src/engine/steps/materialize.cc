@@ -102,6 +102,12 @@ void ScheduleRelease(EngineState& state, const std::shared_ptr<PoolNode>& node, 
 }  // namespace
 
 void HandleCreatePool(EngineState& state, CreatePool command) {
+  if (!state.backend->info().generates) {
+    return Answer(state, command,
+                  Problem{.status = 501,
+                          .type = "not_supported_error",
+                          .message = "this model computes embeddings only: nothing to share"});
+  }
   if (state.config.max_pools == 0) {
     return Answer(
         state, command,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "engine/steps/embed.h"
 #include "engine/steps/materialize.h"
 #include "engine/steps/retire.h"
 
@@ -127,7 +128,7 @@ int32_t ReservedCells(const EngineState& state) {
   for (const Materialization& job : state.materializing) {
     cells += job.node->length() - job.node->n_materialized;
   }
-  return cells;
+  return cells + NextEmbeddingCells(state);
 }
 
 int32_t FirstStretch(const EngineConfig& config, const Generation& generation) {

@@ -13,7 +13,7 @@ int32_t ReclaimableCells(const EngineState& state, const Sequence* keep_sequence
 // Cells kept for the start of decoding when a request starts.
 int32_t FirstStretch(const EngineConfig& config, const Generation& generation);
 // Cells that started requests and pools will still need for sure: the rest of their prompts and the
-// first stretch of decoding.
+// first stretch of decoding; and those of the embedding prompt whose turn it is.
 int32_t ReservedCells(const EngineState& state);
 
 // Gives up the least recently used thing that harms nobody. False if there is none.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "engine/steps/embed.h"
 #include "engine/steps/materialize.h"
 
 namespace polykv {
@@ -176,6 +177,10 @@ void ReapAbandoned(EngineState& state) {
   std::for_each(state.waiting.begin(), state.waiting.end(), reap);
   std::for_each(state.running.begin(), state.running.end(), reap);
   SweepEnded(state);
+  for (Embedding& embedding : state.embeddings) {
+    if (embedding.command.channel->cancelled()) Cancel(state, embedding);
+  }
+  SweepEmbeddings(state);
   for (auto job = state.materializing.begin(); job != state.materializing.end();) {
     Materialization& materialization = *job++;
     const size_t n_gone = std::erase_if(
