@@ -7,7 +7,7 @@ namespace polykv {
 namespace {
 
 constexpr int32_t kMaxSequences = 256;  // llama.cpp's limit
-constexpr int32_t kMaxEmbeds = 32;      // in a batch; short prompts fill it
+constexpr int32_t kEmbeds = 32;         // prompts in a batch, if possible: short ones fill it then
 constexpr int64_t kCellOverhead =
     64;                            // bytes per cell beside keys and values: position, sequence set
 constexpr int32_t kPadding = 256;  // libllama rounds the context of a sequence up to it
@@ -16,6 +16,29 @@ int32_t RoundUp(int32_t n_ctx) { return (n_ctx + kPadding - 1) / kPadding * kPad
 
 int32_t AtMostTrained(int32_t n_ctx, const ModelInfo& info) {
   return info.n_ctx_train > 0 ? std::min(n_ctx, info.n_ctx_train) : n_ctx;
+}
+
+// Sequences for the prompts of an embedding batch beside `n_others`; 0: none can be had. libllama
+// reserves a graph in which all sequences are equally long; with mean pooling it aborts if that
+// does not come out even (llama-context.cpp, graph_reserve; llama-graph.cpp, build_pooling).
+int32_t EmbedSequences(const LayoutRequest& request, int32_t n_others) {
+  const int32_t n_cells = RoundUp(CacheCells(request, request.n_ctx));
+  const int32_t n_tokens = n_cells > 0 ? std::min(n_cells, request.n_ubatch) : request.n_ubatch;
+  const int32_t wanted = request.split_cache ? 1 : kEmbeds;  // each has its own buffer there
+  int32_t n_embeds = 0;
+  for (int32_t n = n_others + 1; n <= kMaxSequences && n_embeds < wanted; ++n) {
+    if (n_tokens % n == 0) n_embeds = n - n_others;
+  }
+  return n_embeds;
+}
+
+Problem NoBatchSize(const LayoutRequest& request, int32_t n_others) {
+  return {.status = 400,
+          .type = "bad_option",
+          .message = "-ub " + std::to_string(request.n_ubatch) + " has no divisor from " +
+                     std::to_string(n_others + 1) +
+                     " to 256, which embeddings need: change it, or lower -np, "
+                     "--polykv-max-pools or --polykv-max-sessions"};
 }
 
 }  // namespace
@@ -28,9 +51,9 @@ Result<EngineConfig> PlanSequences(const LayoutRequest& request, const Options& 
   if (!request.split_cache) {
     config.max_sessions = options.max_sessions < 0 ? 2 * request.n_parallel : options.max_sessions;
   }
-  if (request.embedding) {  // a sequence of a split cache costs a whole buffer
-    const int32_t n_left = kMaxSequences - config.n_seq_max();
-    config.max_embeds = request.split_cache ? 1 : std::clamp(n_left, 1, kMaxEmbeds);
+  if (request.embedding) {
+    config.max_embeds = EmbedSequences(request, config.n_seq_max());
+    if (config.max_embeds == 0) return NoBatchSize(request, config.n_seq_max());
   }
   config.prefill_chunk = options.prefill_chunk;
   config.max_waiting = options.max_waiting;

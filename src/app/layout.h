@@ -18,6 +18,8 @@ struct LayoutRequest {
   bool kv_unified = true;      // as llama-server would have it
   bool split_cache = false;    // one buffer per sequence, also here
   bool embedding = false;      // prompts are to be embedded
+  int32_t n_ubatch = 512;      // with embedding
+  int32_t n_ctx = 0;           // with embedding; 0: the model's own
   int32_t per_slot_limit = 0;  // --kv-unified-per-slot; 0: none
 };
 

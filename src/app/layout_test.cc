@@ -35,13 +35,23 @@ TEST(PlanSequencesTest, SplitCacheHasNoPoolsYet) {
   EXPECT_EQ(config.value().n_seq_max(), 3);
 }
 
-TEST(PlanSequencesTest, EmbeddingsTakeWhatIsLeftUpToAFullBatch) {
-  EXPECT_EQ(PlanSequences({.embedding = true}, {}).value().max_embeds, 32);
-  EXPECT_EQ(PlanSequences({.embedding = true}, {}).value().n_seq_max(), 4 + 16 + 8 + 2 + 32);
-  const LayoutRequest crowded = {.n_parallel = 75, .embedding = true};
-  EXPECT_EQ(PlanSequences(crowded, {}).value().max_embeds, 256 - (75 + 16 + 150 + 2));
-  const LayoutRequest split = {.n_parallel = 3, .split_cache = true, .embedding = true};
-  EXPECT_EQ(PlanSequences(split, {}).value().n_seq_max(), 3 + 1);
+TEST(PlanSequencesTest, EmbeddingsMakeTheSequencesADivisorOfTheBatch) {
+  const auto n_seq_max = [](const LayoutRequest& request) {
+    return PlanSequences(request, {}).value().n_seq_max();
+  };
+  EXPECT_EQ(n_seq_max({.embedding = true}), 64);  // 30 others, 32 wanted
+  EXPECT_EQ(n_seq_max({.embedding = true, .n_ubatch = 300}), 75);
+  EXPECT_EQ(n_seq_max({.embedding = true, .n_ubatch = 32}), 32);
+  EXPECT_EQ(n_seq_max({.embedding = true, .n_ubatch = 1000, .n_ctx = 512}), 64);
+  EXPECT_EQ(n_seq_max({.n_parallel = 4, .split_cache = true, .embedding = true}), 8);
+  EXPECT_EQ(PlanSequences({.embedding = true}, {}).value().max_embeds, 34);
+}
+
+TEST(PlanSequencesTest, ABatchTooSmallForEmbeddingsIsOneLine) {
+  Result<EngineConfig> config = PlanSequences({.embedding = true, .n_ubatch = 16}, {});
+  ASSERT_FALSE(config.ok());
+  EXPECT_NE(config.problem().message.find("-ub 16"), std::string::npos);
+  EXPECT_EQ(config.problem().message.find('\n'), std::string::npos);
 }
 
 TEST(PlanSequencesTest, TooManyIsOneLine) {

@@ -70,6 +70,8 @@ LayoutRequest Layout(const ServerParams& params) {
           .kv_unified = params.params->kv_unified,
           .split_cache = params.split_cache,
           .embedding = params.params->embedding,
+          .n_ubatch = params.params->n_ubatch,
+          .n_ctx = params.params->n_ctx,
           .per_slot_limit = params.params->kv_unified_per_slot};
 }
 

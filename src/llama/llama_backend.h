@@ -32,7 +32,8 @@ class LlamaBackend final : public ModelBackend {
   // A Problem says in one line what is wrong: no model file, not a model, no memory for the
   // context, neither text generation nor --embedding. libllama's own log has the details.
   //
-  // REQUIRES: llama_backend_init() was called; 1 <= params.n_parallel <= n_seq_max.
+  // REQUIRES: llama_backend_init() was called; 1 <= params.n_parallel <= n_seq_max; with
+  // params.embedding, n_seq_max divides min(params.n_ctx, params.n_ubatch).
   static Result<std::unique_ptr<LlamaBackend>> Load(common_params params, int32_t n_seq_max);
 
   LlamaBackend(const LlamaBackend&) = delete;

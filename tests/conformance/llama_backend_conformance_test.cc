@@ -25,7 +25,7 @@ class LlamaSubject final : public ConformanceSubject {
   std::unique_ptr<LlamaBackend> backend_ =
       LoadTestModel({.n_ctx = 256,
                      .n_parallel = 4,
-                     .n_seq_max = 12,
+                     .n_seq_max = 16,
                      .n_batch = 256,
                      .n_ubatch = 32,
                      .embedding = true,

@@ -18,7 +18,7 @@ struct TestModelOptions {
   int32_t n_batch = 2048;
   int32_t n_ubatch = 512;
   bool unified = true;
-  bool embedding = false;  // also for the mean vectors of sequences
+  bool embedding = false;  // also for the mean vectors of sequences; n_seq_max divides n_ubatch
   // The same weights as 32-bit floats, a float cache and no flash attention: results that hardly
   // depend on what shares a batch or where the cells lie.
   bool precise = false;

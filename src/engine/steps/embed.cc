@@ -76,11 +76,12 @@ std::vector<Part> PlanParts(EngineState& state) {
       state.running.empty() ? info.n_ubatch : std::min(info.n_ubatch, state.config.prefill_chunk);
   int32_t cells = state.cache.free() + ReclaimableCells(state, nullptr, nullptr) -
                   ReservedCells(state) + NextEmbeddingCells(state);
+  const size_t n_seats = info.unified ? state.embed_seats.size() : 1;
   std::vector<Part> parts;
   for (Embedding& embedding : state.embeddings) {
     const std::vector<std::vector<Token>>& prompts = embedding.command.prompts;
     for (size_t i = embedding.vectors.size(); i < prompts.size(); ++i) {
-      if (parts.size() == state.embed_seats.size()) return parts;
+      if (parts.size() == n_seats) return parts;
       Part part{&embedding, prompts[i], &state.embed_seats[parts.size()], 0};
       part.n_tokens = info.embeds_in_parts ? std::min(part.n_left(), budget) : part.n_left();
       if (part.n_tokens == 0 || (part.n_tokens > budget && !parts.empty())) return parts;
