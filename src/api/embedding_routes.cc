@@ -26,7 +26,7 @@ HttpResponse Embed(const Services& services, EmbeddingEndpoint endpoint,
 
 }  // namespace
 
-void AddEmbeddingRoutes(HttpServer* server, const Services* services) {
+void AddEmbeddingRoutes(ModelRoutes* server, const Services* services) {
   const std::pair<const char*, EmbeddingEndpoint> routes[] = {
       {"/embedding", EmbeddingEndpoint::kNative},    {"/embeddings", EmbeddingEndpoint::kNative},
       {"/v1/embeddings", EmbeddingEndpoint::kOai},   {"/rerank", EmbeddingEndpoint::kRerank},

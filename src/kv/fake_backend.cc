@@ -322,7 +322,7 @@ Token FakeBackend::Choice(int32_t output_index) const {
 Token FakeBackend::ChoiceAfter(SeqId seq, std::span<const Token> ahead) const {
   uint64_t content = content_[static_cast<size_t>(seq)];
   auto pos = static_cast<Pos>(Positions(seq).size());
-  for (const Token token : ahead) content += CellContent(pos++, token);
+  for (const Token token : ahead) content += CellContent(pos++, token, adapters_);
   return ChoiceOf(content);
 }
 
