@@ -51,10 +51,6 @@ Result<EngineConfig> PlanSequences(const LayoutRequest& request, const Options& 
   if (!request.split_cache) {
     config.max_sessions = options.max_sessions < 0 ? 2 * request.n_parallel : options.max_sessions;
   }
-  if (request.embedding) {
-    config.max_embeds = EmbedSequences(request, config.n_seq_max());
-    if (config.max_embeds == 0) return NoBatchSize(request, config.n_seq_max());
-  }
   config.prefill_chunk = options.prefill_chunk;
   config.max_waiting = options.max_waiting;
   config.grace_ms = options.grace_ms;
@@ -69,6 +65,10 @@ Result<EngineConfig> PlanSequences(const LayoutRequest& request, const Options& 
                               " sequences, but llama.cpp has at most " +
                               std::to_string(kMaxSequences) +
                               ": lower -np, --polykv-max-pools or --polykv-max-sessions"};
+  }
+  if (request.embedding) {
+    config.max_embeds = EmbedSequences(request, config.n_seq_max());
+    if (config.max_embeds == 0) return NoBatchSize(request, config.n_seq_max());
   }
   return config;
 }
