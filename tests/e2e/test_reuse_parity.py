@@ -149,7 +149,7 @@ def test_slots_and_cached_tokens_are_equal(
 
 
 @pytest.mark.parametrize(
-    ("model", "flags", "n_reused"),
+    ("architecture", "flags", "n_reused"),
     [
         ("mamba", (), 2000),
         ("jamba", (), 2000),
@@ -166,11 +166,11 @@ def test_checkpoints_give_the_same_reuse(
     server_binary: Path,
     peer_binary: Path,
     tiny_models: Path,
-    model: str,
+    architecture: str,
     flags: tuple[str, ...],
     n_reused: int,
 ) -> None:
-    flags = ("-m", str(tiny_models / f"tiny-{model}.gguf"), *flags)
+    flags = ("-m", str(tiny_models / f"tiny-{architecture}.gguf"), *flags)
     assert assert_same_reuse(servers, server_binary, peer_binary, flags) >= n_reused
 
 
