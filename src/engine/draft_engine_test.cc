@@ -73,6 +73,7 @@ TEST_F(DraftEngineTest, ALimitEndsInsideNoDraft) {
     EXPECT_EQ(answer.text, plain);
     EXPECT_EQ(answer.finished->timings.n_generated, n_predict);
     EXPECT_EQ(answer.finished->timings.n_draft, answer.finished->timings.n_draft_accepted);
+    EXPECT_EQ(answer.finished->n_tokens_cached, 5 + n_predict - 1) << "nothing guessed beyond it";
   }
 }
 
