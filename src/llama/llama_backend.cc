@@ -181,6 +181,7 @@ Result<int64_t> LlamaBackend::LoadSequence(SeqId seq, int32_t n_tokens, const st
     std::copy_n(before.begin(), kStatePrefix, state.begin());
     const size_t n_read = llama_state_seq_set_data(context_, state.data(), state.size(), seq);
     if (n_read == state.size() && llama_memory_seq_pos_max(memory_, seq) == n_tokens - 1) {
+      if (drafter_ != nullptr) drafter_->RemoveRange(seq, 0, kToEnd);  // of the text before
       std::error_code ignored;
       return static_cast<int64_t>(std::filesystem::file_size(path, ignored));
     }
