@@ -123,7 +123,7 @@ def test_a_damaged_file_leaves_the_slot_as_it_was(pair: Pair, folder: Path) -> N
     first = pair.ours.post("/completion", greedy(STORY, 4, id_slot=0))
     change(pair.ours, 0, "save", "whole")
     whole = (folder / "whole").read_bytes()
-    n_cells_at = 12 + 4 * int.from_bytes(whole[8:12], "little") + 4 + len("llama") + 4
+    n_cells_at = 12 + 4 * int.from_bytes(whole[8:12], "little") + 4  # after the number of streams
     fewer = bytearray(whole)
     fewer[n_cells_at] -= 1
     for damaged in (whole[:-5000], whole[:100], whole + b"more", bytes(fewer)):
