@@ -209,6 +209,10 @@ std::optional<Problem> Server::LoadModel() {
   config_.context_shift = backend_->params().ctx_shift;
   config_.slot_prompt_similarity = backend_->params().slot_prompt_similarity;
   SetHostMemory(backend_->params(), layout_, &config_);
+  config_.log = LogDebug;
+  if (config_.host_bytes != 0 && config_.save_idle_slots) {
+    LogDebug("idle slots go to the prompt cache: __TEST_TAG_CACHE_IDLE_SLOTS_ENABLED__");
+  }
   return std::nullopt;
 }
 

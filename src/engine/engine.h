@@ -2,6 +2,7 @@
 // read snapshots; nobody else touches a pool, a session or a cell.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -33,7 +34,8 @@ struct EngineConfig {
   int64_t grace_ms = 30'000;          // a pool without references lives on that long
   int64_t session_idle_ms = 600'000;  // a session unused for that long is forgotten
   AdapterSet adapters;                // for requests that name none, until SetAdapters
-  PoolId boot_id = 1000;              // first pool id; a multiple of 1,000, random per boot
+  std::function<void(const std::string& line)> log;  // for debugging; empty: none. Engine thread
+  PoolId boot_id = 1000;  // first pool id; a multiple of 1,000, random per boot
 
   // n_seq_max that the backend must have: slots, pools, sessions, two scratch sequences when there
   // are pools or sessions, and one sequence per prompt of an embedding batch.

@@ -130,6 +130,9 @@ struct EngineState {
   bool changed = true;  // something that status routes should show at once
 
   TimeUs now() const { return clock->NowUs(); }
+  void Log(const std::string& line) const {
+    if (config.log) config.log(line);
+  }
   int32_t n_waiting() const { return static_cast<int32_t>(waiting.size() + embeddings.size()); }
   void Emit(const Generation& generation, GenerationEvent event) {
     const GenerationRequest& request = *generation.request;

@@ -70,3 +70,10 @@ def test_the_table_counts_each_file():
         ["b.py", "1", "0", "1", "0"],
         ["all", "3", "1", "1", "1"],
     ]
+
+
+def test_an_excluded_test_that_passes_at_times_is_no_problem():
+    always, at_times = Exclusion("a.py::a", "never"), Exclusion("a.py::b", "at times: a race")
+    both = {"a.py::a", "a.py::b"}
+    result = verdict.judge(both, both, [always, at_times], complete=True)
+    assert result.idle_exclusions == ["a.py::a is excluded by 'a.py::a', but passes"]

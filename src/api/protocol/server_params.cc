@@ -177,6 +177,8 @@ Result<std::string> ResolveModelPath(common_params* params) {
   }
 }
 
+void LogDebug(const std::string& line) { LOG_DBG("%s\n", line.c_str()); }
+
 void FlushLog() { common_log_flush(common_log_main()); }
 
 }  // namespace polykv

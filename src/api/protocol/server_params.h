@@ -28,6 +28,9 @@ Result<ServerParams> ParseServerParams(const std::vector<std::string>& arguments
 // Finds or downloads the model that -hf, -mu or -dr names; sets the path. Nothing to do with -m.
 Result<std::string> ResolveModelPath(common_params* params);
 
+// A line in llama.cpp's log, at its level for debugging. Any thread.
+void LogDebug(const std::string& line);
+
 // Writes out what llama.cpp has logged so far.
 void FlushLog();
 

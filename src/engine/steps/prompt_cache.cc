@@ -1,12 +1,23 @@
 #include "engine/steps/prompt_cache.h"
 
+#include <string>
 #include <utility>
 
 namespace polykv {
+namespace {
+
+// llama-server's own tests look for these in its log.
+constexpr char kUpdating[] = "updating prompt cache";
+constexpr char kIdleSlotSaved[] = "__TEST_TAG_CACHE_IDLE_SLOT__";
+
+std::string OfSlot(const Slot& slot) { return " of slot " + std::to_string(slot.id); }
+
+}  // namespace
 
 void RefreshSlot(EngineState& state, Slot& slot, std::span<const Token> prompt,
                  const AdapterSet& adapters) {
   if (!state.host.on()) return;
+  state.Log(kUpdating + (" with the tokens" + OfSlot(slot)));
   state.cache.Save(slot.own, state.host);
   const std::span<const Token> own = slot.own.adapters == adapters
                                          ? std::span<const Token>(slot.own.tokens)
@@ -23,7 +34,10 @@ void SaveIdleSlots(EngineState& state) {
   if (!state.host.on() || !state.config.save_idle_slots) return;
   for (Slot& slot : state.slots) {
     if (slot.in_use()) continue;
-    if (state.cache.Save(slot.own, state.host)) state.host.DropBeyondMaxTokens();
+    if (state.cache.Save(slot.own, state.host)) {
+      state.Log("saved the tokens" + OfSlot(slot) + ", which is idle: " + kIdleSlotSaved);
+      state.host.DropBeyondMaxTokens();
+    }
     if (!state.config.clear_idle_slots) continue;
     state.cache.Clear(slot.own);
     if (slot.running == nullptr) slot.last.n_tokens = 0;
