@@ -107,8 +107,9 @@ struct EngineState {
   double prefill_us_per_token =
       3'000;  // measured; the start is a guess that the first steps correct
 
-  StepBatch batch;           // of the step; kept for its storage
-  bool out_of_room = false;  // the model found no cells although the count said so
+  StepBatch batch;                     // of the step; kept for its storage
+  std::vector<SampleJob> sample_jobs;  // likewise
+  bool out_of_room = false;            // the model found no cells although the count said so
 
   // Answers of this step; they go out after the snapshot that shows them.
   std::vector<std::pair<std::shared_ptr<GenerationChannel>, GenerationMessage>> events;

@@ -319,6 +319,10 @@ Token FakeBackend::Choice(int32_t output_index) const {
   return ChoiceOf(it->second);
 }
 
+void FakeBackend::Sample(std::span<SampleJob> jobs) {
+  for (SampleJob& job : jobs) job.Run();
+}
+
 Token FakeBackend::ChoiceAfter(SeqId seq, std::span<const Token> ahead) const {
   uint64_t content = content_[static_cast<size_t>(seq)];
   auto pos = static_cast<Pos>(Positions(seq).size());

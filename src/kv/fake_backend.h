@@ -59,6 +59,7 @@ class FakeBackend final : public ModelBackend {
   Result<int64_t> LoadSequence(SeqId seq, int32_t n_tokens, const std::string& path) override;
   void UseAdapters(const AdapterSet& adapters) override;
   DecodeStatus Decode(const StepBatch& batch) override;
+  void Sample(std::span<SampleJob> jobs) override;
   Drafter* drafter() override { return drafter_ ? &*drafter_ : nullptr; }
   DecodeStatus Embed(const StepBatch& batch) override;
   std::vector<float> Vector(SeqId seq, int32_t output_index) const override;
@@ -123,7 +124,7 @@ class FakeBackend final : public ModelBackend {
   std::map<int32_t, uint64_t> outputs_;  // of the last batch: index → content at that token
   std::map<SeqId, uint64_t> embedded_;   // of the last batch: content of each sequence
   std::vector<size_t> embed_batches_;
-  uint64_t adapters_ = 0;                // as Cell's, of the next batch
+  uint64_t adapters_ = 0;  // as Cell's, of the next batch
   SeqId failing_seq_ = kNoSeq;
   bool refuse_next_ = false;
   uint64_t n_decoded_tokens_ = 0;

@@ -68,7 +68,7 @@ struct SampledToken {
   std::vector<TokenCandidate> top;  // most probable first, only when the request asked for it
 };
 
-// One stream's sampling state. Made on any thread, then used by the engine thread only.
+// One stream's sampling state. Made on any thread, then used by one thread at a time.
 class Sampler {
  public:
   virtual ~Sampler() = default;
@@ -90,6 +90,20 @@ class Sampler {
   // From the next Sample on, the model is made to close its thinking. Nothing happens if it is not
   // thinking, or if the request did not ask for a sampler that can do this.
   virtual void EndReasoning() = 0;
+
+  // Whether a sample may take milliseconds (a grammar, candidates for the client, no top-k).
+  virtual bool is_slow() const { return false; }
+};
+
+// One stream's part in ModelBackend::Sample.
+struct SampleJob {
+  Sampler* sampler = nullptr;
+  int32_t output_index = 0;
+  std::span<const Token> draft = {};
+  std::vector<SampledToken> sampled = {};  // result: as SampleAlong gives it
+  std::string fault = {};                  // or why there is none, e.g. a grammar without a way on
+
+  void Run();
 };
 
 // Engine thread only, except where said.
@@ -155,6 +169,9 @@ class ModelBackend {
   // What the last Embed gave for `seq` if info().pooled, else for the batch's entry
   // `output_index`, which is one of `seq`. Not normalized; empty if the model gave none.
   virtual std::vector<float> Vector(SeqId seq, int32_t output_index) const = 0;
+
+  // Runs every job, on several threads where that is faster; each has its own sampler.
+  virtual void Sample(std::span<SampleJob> jobs) = 0;
 
   // Null: no speculation. Lives as long as the backend and knows of its own what happens to the
   // sequences. With it, RemoveRange takes back the end of any sequence.

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "llama/llama_load.h"
+#include "llama/parallel.h"
 #include "llama/slot_file.h"
 #include "log.h"
 
@@ -253,6 +254,21 @@ void LlamaBackend::RemoveBatch(const StepBatch& batch) {
     const bool removed = RemoveRange(entry.seq, entry.pos, kToEnd);
     if (!removed) RemoveRange(entry.seq, 0, kToEnd);
   }
+}
+
+// libllama's own threads, which wait for the next decode, take the jobs. What they call in the
+// context was settled by the decode: it only writes again what is there.
+void LlamaBackend::Sample(std::span<SampleJob> jobs) {
+  constexpr size_t kManyJobs = 4;  // fewer plain ones are done before another thread is awake
+  in_order_.clear();
+  for (SampleJob& job : jobs) in_order_.push_back(&job);
+  const auto first_plain = std::stable_partition(
+      in_order_.begin(), in_order_.end(), [](SampleJob* job) { return job->sampler->is_slow(); });
+  const bool worth_it =
+      jobs.size() >= kManyJobs || (jobs.size() > 1 && first_plain != in_order_.begin());
+  Logits(jobs.front().output_index);
+  const int n_threads = worth_it ? params_.cpuparams.n_threads : 1;
+  ForEachInParallel(in_order_.size(), n_threads, [this](size_t i) { in_order_[i]->Run(); });
 }
 
 bool LlamaBackend::IsEndOfGeneration(Token token) const {

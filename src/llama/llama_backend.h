@@ -71,6 +71,7 @@ class LlamaBackend final : public ModelBackend {
   Result<int64_t> LoadSequence(SeqId seq, int32_t n_tokens, const std::string& path) override;
   void UseAdapters(const AdapterSet& adapters) override;
   DecodeStatus Decode(const StepBatch& batch) override;
+  void Sample(std::span<SampleJob> jobs) override;
   LlamaDrafter* drafter() override { return drafter_.get(); }
   DecodeStatus Embed(const StepBatch& batch) override;
   std::vector<float> Vector(SeqId seq, int32_t output_index) const override;
@@ -98,7 +99,8 @@ class LlamaBackend final : public ModelBackend {
   ModelInfo info_;
 
   // Engine thread only.
-  llama_batch_ext_ptr batch_;  // its storage is reused from step to step
+  std::vector<SampleJob*> in_order_;  // scratch of Sample
+  llama_batch_ext_ptr batch_;         // its storage is reused from step to step
   std::unique_ptr<LlamaDrafter> drafter_;
 };
 

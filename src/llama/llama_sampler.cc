@@ -19,11 +19,12 @@ class LlamaSampler final : public Sampler {
  public:
   LlamaSampler(LlamaBackend* backend, common_sampler_ptr sampler,
                std::unique_ptr<GrammarFilter> grammar, int32_t n_probs, bool post_sampling_probs,
-               bool special, uint32_t seed)
+               bool special, bool is_slow, uint32_t seed)
       : backend_(backend),
         n_probs_(static_cast<size_t>(std::max(n_probs, 0))),
         post_sampling_probs_(post_sampling_probs),
         special_(special),
+        is_slow_(is_slow),
         sampler_(std::move(sampler)),
         grammar_(std::move(grammar)),
         random_(seed) {}
@@ -60,6 +61,8 @@ class LlamaSampler final : public Sampler {
     sampled.push_back(Sample(output_index));
     return sampled;
   }
+
+  bool is_slow() const override { return is_slow_; }
 
   void EndReasoning() override { common_sampler_reasoning_budget_force(sampler_.get()); }
 
@@ -117,6 +120,7 @@ class LlamaSampler final : public Sampler {
   const size_t n_probs_;
   const bool post_sampling_probs_;
   const bool special_;
+  const bool is_slow_;
   const common_sampler_ptr sampler_;
   const std::unique_ptr<GrammarFilter> grammar_;  // null: sampler_ has the grammar, if any
   std::mt19937 random_;                           // of synthetic acceptance
@@ -130,11 +134,13 @@ std::unique_ptr<Sampler> MakeLlamaSampler(LlamaBackend& backend, common_params_s
   // Probabilities after sampling are read off common_sampler's own candidates.
   std::unique_ptr<GrammarFilter> grammar =
       post_sampling_probs ? nullptr : GrammarFilter::MakeOrNull(backend.vocab(), params);
+  const bool is_slow =
+      !common_grammar_value(params.grammar).empty() || n_probs > 0 || params.top_k <= 0;
   if (grammar != nullptr) params.grammar = {};
   common_sampler_ptr sampler(common_sampler_init(backend.model(), params));
   POLYKV_CHECK(sampler != nullptr);
   return std::make_unique<LlamaSampler>(&backend, std::move(sampler), std::move(grammar), n_probs,
-                                        post_sampling_probs, special, params.seed);
+                                        post_sampling_probs, special, is_slow, params.seed);
 }
 
 }  // namespace polykv

@@ -208,18 +208,27 @@ void Verify(EngineState& state, Generation& generation, std::vector<SampledToken
   }
 }
 
-void Sample(EngineState& state, Generation& generation, int32_t output, TimeUs now) {
-  try {
-    if (generation.timings.n_generated == 0 && state.backend->drafter() != nullptr) {
-      state.backend->drafter()->Begin(generation.sequence->id, generation.sequence->tokens);
+void Sample(EngineState& state, const Outputs& outputs, TimeUs now) {
+  if (outputs.empty()) return;
+  std::vector<SampleJob>& jobs = state.sample_jobs;
+  jobs.clear();
+  for (const auto& [generation, index] : outputs) {
+    if (generation->timings.n_generated == 0 && state.backend->drafter() != nullptr) {
+      state.backend->drafter()->Begin(generation->sequence->id, generation->sequence->tokens);
     }
-    Verify(state, generation, generation.request->sampler->SampleAlong(output, generation.draft()),
-           now);
-  } catch (const std::exception& error) {  // e.g. a grammar that has no way on
-    Fail(state, generation,
-         {.status = 500,
-          .type = "server_error",
-          .message = std::string("sampling failed: ") + error.what()});
+    jobs.push_back({.sampler = generation->request->sampler.get(),
+                    .output_index = index,
+                    .draft = generation->draft()});
+  }
+  state.backend->Sample(jobs);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    Generation& generation = *outputs[i].generation;
+    if (jobs[i].fault.empty()) {
+      Verify(state, generation, std::move(jobs[i].sampled), now);
+    } else {
+      Fail(state, generation,
+           {.status = 500, .type = "server_error", .message = "sampling failed: " + jobs[i].fault});
+    }
   }
 }
 
@@ -288,9 +297,7 @@ void Commit(EngineState& state, std::span<BatchEntry> entries, TimeUs began) {
     const double us = static_cast<double>(now - began) / CountTokens(entries);
     state.prefill_us_per_token += kAlpha * (us - state.prefill_us_per_token);
   }
-  for (const Output& output : CollectOutputs(state, entries)) {
-    Sample(state, *output.generation, output.index, now);
-  }
+  Sample(state, CollectOutputs(state, entries), now);
 }
 
 // A batch failed. Alone, each stream shows whether the fault is its own; the others lose nothing.
