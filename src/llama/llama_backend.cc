@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <future>
 #include <system_error>
 #include <utility>
 
@@ -31,7 +32,16 @@ LlamaBackend::LlamaBackend(common_params params, common_init_result_ptr loaded)
       info_(DescribeModel(model_, context_, params_)),
       batch_(llama_batch_ext_init(context_)) {}
 
+// On a thread that ends: OpenMP keeps the helpers of a thread that computed as long as it lives,
+// and once all helpers together outnumber the cores, none of them spins between two operations any
+// more. Each of the hundreds in a decode would then wait for a thread to wake up.
 Result<std::unique_ptr<LlamaBackend>> LlamaBackend::Load(common_params params, int32_t n_seq_max) {
+  return std::async(std::launch::async, &LlamaBackend::LoadHere, std::move(params), n_seq_max)
+      .get();
+}
+
+Result<std::unique_ptr<LlamaBackend>> LlamaBackend::LoadHere(common_params params,
+                                                             int32_t n_seq_max) {
   Result<common_init_result_ptr> loaded = LoadModel(&params, n_seq_max);
   if (!loaded.ok()) return loaded.problem();
   std::unique_ptr<LlamaBackend> backend(

@@ -83,6 +83,8 @@ class LlamaBackend final : public ModelBackend {
  private:
   LlamaBackend(common_params params, common_init_result_ptr loaded);
 
+  static Result<std::unique_ptr<LlamaBackend>> LoadHere(common_params params, int32_t n_seq_max);
+
   void ProbeMemory();
   bool HasDraftState(StateParts parts) const;
   std::optional<Problem> LoadDrafter();
