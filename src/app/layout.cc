@@ -18,6 +18,17 @@ int32_t AtMostTrained(int32_t n_ctx, const ModelInfo& info) {
   return info.n_ctx_train > 0 ? std::min(n_ctx, info.n_ctx_train) : n_ctx;
 }
 
+int32_t MaxPools(const LayoutRequest& request, const Options& options) {
+  if (request.split_cache) return 0;
+  return request.shares || options.pools_given ? options.max_pools : 0;
+}
+
+int32_t MaxSessions(const LayoutRequest& request, const Options& options) {
+  if (request.split_cache) return 0;
+  if (options.sessions_given) return options.max_sessions;
+  return request.shares ? 2 * request.n_parallel : request.n_parallel;
+}
+
 // Sequences for the prompts of an embedding batch beside `n_others`; 0: none can be had. libllama
 // reserves a graph in which all sequences are equally long; with mean pooling it aborts if that
 // does not come out even (llama-context.cpp, graph_reserve; llama-graph.cpp, build_pooling).
@@ -46,11 +57,8 @@ Problem NoBatchSize(const LayoutRequest& request, int32_t n_others) {
 Result<EngineConfig> PlanSequences(const LayoutRequest& request, const Options& options) {
   EngineConfig config;
   config.n_parallel = request.n_parallel;
-  config.max_pools = request.split_cache ? 0 : options.max_pools;
-  config.max_sessions = 0;
-  if (!request.split_cache) {
-    config.max_sessions = options.max_sessions < 0 ? 2 * request.n_parallel : options.max_sessions;
-  }
+  config.max_pools = MaxPools(request, options);
+  config.max_sessions = MaxSessions(request, options);
   config.prefill_chunk = options.prefill_chunk;
   config.max_waiting = options.max_waiting;
   config.grace_ms = options.grace_ms;

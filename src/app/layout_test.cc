@@ -22,9 +22,26 @@ TEST(PlanSequencesTest, Defaults) {
 
 TEST(PlanSequencesTest, NothingBesidesSlotsTakesNoReserve) {
   Result<EngineConfig> config =
-      PlanSequences({.n_parallel = 4}, {.max_pools = 0, .max_sessions = 0});
+      PlanSequences({.n_parallel = 4}, {.max_pools = 0, .max_sessions = 0, .sessions_given = true});
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(config.value().n_seq_max(), 4);
+}
+
+TEST(PlanSequencesTest, WhereNothingIsSharedOnlySessionsTakeMore) {
+  const LayoutRequest request = {.n_parallel = 4, .shares = false};
+  const EngineConfig config = PlanSequences(request, {}).value();
+  EXPECT_EQ(config.max_pools, 0);
+  EXPECT_EQ(config.max_sessions, 4);
+  EXPECT_EQ(config.n_seq_max(), 4 + 4);
+}
+
+TEST(PlanSequencesTest, WhatIsAskedForIsThereAlsoWhereNothingIsShared) {
+  const LayoutRequest request = {.n_parallel = 4, .shares = false};
+  const Options options = {
+      .max_pools = 16, .max_sessions = 8, .pools_given = true, .sessions_given = true};
+  const EngineConfig config = PlanSequences(request, options).value();
+  EXPECT_EQ(config.max_pools, 16);
+  EXPECT_EQ(config.max_sessions, 8);
 }
 
 TEST(PlanSequencesTest, SplitCacheHasNoPoolsYet) {

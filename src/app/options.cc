@@ -24,10 +24,13 @@ struct Declaration {
 };
 
 constexpr Declaration kDeclarations[] = {
-    {"max-pools", &Options::max_pools, 0, 254, "sequences kept for pools; 0: no pools",
+    {"max-pools", &Options::max_pools, 0, 254,
+     "sequences kept for pools; 0: no pools, as by default where the model cannot share",
      &Options::pools_given},
     {"max-sessions", &Options::max_sessions, 0, 254,
-     "sequences kept for sessions; 0: none (default: twice --parallel)", &Options::sessions_given},
+     "sequences kept for sessions; 0: none (default: twice --parallel, once where the model cannot "
+     "share)",
+     &Options::sessions_given},
     {"grace-ms", &Options::grace_ms, 0, kDayMs, "how long a pool without references lives on"},
     {"session-idle-ms", &Options::session_idle_ms, 1, std::numeric_limits<int32_t>::max(),
      "how long a session that is not used is remembered"},

@@ -15,6 +15,7 @@
 #include "api/routes.h"
 #include "app/version.h"
 #include "llama/llama_sampler.h"
+#include "llama/sharing_probe.h"
 #include "matmul/install.h"
 
 namespace polykv {
@@ -134,9 +135,6 @@ Server::Server(const ServerParams& params, const Options& options,
       http_(HttpConfig(*params.params, predict_)) {}
 
 std::optional<Problem> Server::Boot() {
-  Result<EngineConfig> config = PlanSequences(layout_, options_);
-  if (!config.ok()) return config.problem();
-  config_ = config.value();
   Result<std::unique_ptr<ServerTools>> tools = ServerTools::Make(*params_.params);
   if (!tools.ok()) return tools.problem();
   tools_ = std::move(tools.value());
@@ -158,6 +156,10 @@ std::optional<Problem> Server::Boot() {
   own_matmul_ = options_.matmul > 0 && InstallMatmul();
   Result<std::string> path = ResolveModelPath(params_.params.get());
   if (!path.ok()) return path.problem();
+  layout_.shares = layout_.split_cache || ReadSharingObstacle(*params_.params).empty();
+  Result<EngineConfig> config = PlanSequences(layout_, options_);
+  if (!config.ok()) return config.problem();
+  config_ = config.value();
   if (std::optional<Problem> problem = Load()) return problem;
   services_.started_unix_s = UnixMs() / 1000;
   return std::nullopt;

@@ -54,7 +54,7 @@ class Server {
   const Options options_;
   const std::optional<PredictConfig> predict_;
   bool own_matmul_ = false;  // Q4_1 products run on our kernel
-  const LayoutRequest layout_;
+  LayoutRequest layout_;     // constant after Boot
   EngineConfig config_;
   SteadyClock clock_;
   std::unique_ptr<LlamaBackend> backend_;

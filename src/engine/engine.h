@@ -37,11 +37,10 @@ struct EngineConfig {
   std::function<void(const std::string& line)> log;  // for debugging; empty: none. Engine thread
   PoolId boot_id = 1000;  // first pool id; a multiple of 1,000, random per boot
 
-  // n_seq_max that the backend must have: slots, pools, sessions, two scratch sequences when there
-  // are pools or sessions, and one sequence per prompt of an embedding batch.
+  // n_seq_max that the backend must have: slots, pools and with them two scratch sequences,
+  // sessions, and one sequence per prompt of an embedding batch.
   int32_t n_seq_max() const {
-    const int32_t extra = max_pools + max_sessions;
-    return n_parallel + extra + (extra > 0 ? 2 : 0) + max_embeds;
+    return n_parallel + max_pools + (max_pools > 0 ? 2 : 0) + max_sessions + max_embeds;
   }
 };
 

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "llama/llama_drafter.h"
+#include "llama/sharing_probe.h"
 #include "log.h"
 #include "speculative.h"
 
@@ -111,11 +112,9 @@ bool EmbedsInParts(const llama_context* context) {
          (pooling == LLAMA_POOLING_TYPE_RANK && llama_get_causal_attn(context));
 }
 
-std::string SharingObstacle(const llama_model* model, const ModelInfo& info) {
+std::string SharingReason(const llama_model* model, const ModelInfo& info, bool swa_full) {
   if (!info.generates) return "no_cells";
-  if (!info.unified) return "split";
-  if (llama_model_is_recurrent(model) || llama_model_is_hybrid(model)) return "recurrent";
-  return info.n_swa > 0 ? "window" : "";
+  return info.unified ? SharingObstacle(model, swa_full) : "split";
 }
 
 // Why loading need not be tried; empty: nothing speaks against it.
@@ -179,7 +178,7 @@ ModelInfo DescribeModel(const llama_model* model, const llama_context* context,
   info.generates = llama_get_memory(context) != nullptr;
   info.pooled = llama_pooling_type(context) != LLAMA_POOLING_TYPE_NONE;
   info.embeds_in_parts = EmbedsInParts(context);
-  info.sharing_reason = SharingObstacle(model, info);
+  info.sharing_reason = SharingReason(model, info, params.swa_full);
   info.sharing = info.sharing_reason.empty() ? Sharing::kAnyPosition : Sharing::kOff;
   return info;
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -280,3 +281,33 @@ def test_more_pools_than_configured_are_refused(
     assert_problem(refused, 503, "no_free_sequence")
     assert int(refused.headers["retry-after"]) >= 1
     assert len(api.pool_ids()) == 2
+
+
+@pytest.mark.parametrize(
+    ("architecture", "flags", "n_pools", "n_sessions", "reason"),
+    [
+        ("gemma3", (), 0, 4, "window"),
+        ("gemma3", ("--swa-full",), 16, 8, None),
+        ("jamba", (), 0, 4, "recurrent"),
+        ("jamba", ("--polykv-max-pools", "2"), 2, 4, "recurrent"),
+    ],
+)
+def test_where_a_model_cannot_share_no_memory_is_kept_for_pools(
+    start_server: Callable[..., ServerProcess],
+    tiny_models: Path,
+    architecture: str,
+    flags: tuple[str, ...],
+    n_pools: int,
+    n_sessions: int,
+    reason: str | None,
+) -> None:
+    model = str(tiny_models / f"tiny-{architecture}.gguf")
+    api = Api(start_server("-m", model, "-c", "512", *flags).base_url)
+    props = api.get("/props")["opencoti"]["polykv"]
+    assert (props["max_pools"], props["max_sessions"]) == (n_pools, n_sessions)
+    assert props.get("sharing_reason") == reason
+    reply = api.send("POST", "/polykv/pools", {"tokens": list(range(5, 25))})
+    if n_pools == 0:
+        assert reason in assert_problem(reply, 501, "not_supported_error")["message"]
+    else:
+        assert reply.status == 200

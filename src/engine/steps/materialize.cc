@@ -27,6 +27,15 @@ Problem NoFreeCells(int32_t wanted, int32_t available) {
           .retry_after_s = 5};
 }
 
+// Why this server makes no pools at all.
+std::string NoPoolsReason(const ModelInfo& info) {
+  if (info.sharing_reason == "window") {
+    return "a sliding window cannot be shared (with --swa-full it can)";
+  }
+  if (info.sharing_reason == "recurrent") return "a recurrent state cannot be shared";
+  return info.unified ? "started with --polykv-max-pools 0" : "started with --no-kv-unified";
+}
+
 PoolCreated Describe(const EngineState& state, const PoolNode& node, bool created, TimeUs since) {
   return {.pool_id = node.id,
           .name = node.names.empty() ? "" : node.names.front(),
@@ -113,8 +122,7 @@ void HandleCreatePool(EngineState& state, CreatePool command) {
         state, command,
         Problem{.status = 501,
                 .type = "not_supported_error",
-                .message = "this server has no pools: started with --polykv-max-pools 0 or "
-                           "--no-kv-unified"});
+                .message = "this server has no pools: " + NoPoolsReason(state.backend->info())});
   }
   const auto named = command.name.empty() ? nullptr : state.pools.FindOrNull(command.name);
   if (named != nullptr &&
