@@ -71,6 +71,13 @@ TEST_F(GenerationTest, TheNextRequestReusesTheSlotsTokens) {
   EXPECT_EQ(answer.text, Alone("a common beginning, two"));
 }
 
+TEST_F(GenerationTest, OfSlotsThatEndInOneStepTheFirstIsTakenNext) {
+  for (const char* prompt : {"aaaa", "bbbb", "cccc", "dddd"}) Submit({.prompt = prompt});
+  RunAll();
+  Handle next = Submit({.prompt = "eeee"});
+  EXPECT_EQ(Finish(next).finished->slot_id, 0);
+}
+
 TEST_F(GenerationTest, TheSamePromptAgainLeavesOneTokenToCompute) {
   Handle first = Submit({.prompt = "again"});
   Finish(first);

@@ -26,7 +26,7 @@ struct Slot {
   int32_t id = 0;
   Sequence own;                   // id = the slot's, always
   Generation* running = nullptr;  // null: free
-  TimeUs last_used = -1;
+  TimeUs last_used = -1;  // of no two slots the same, but for -1: never
   SlotView last;  // how the latest request left it, for /slots
 
   // Whether a request works on its own sequence; one of a session only takes the seat.
@@ -90,6 +90,7 @@ struct EngineState {
   SeqAllocator pool_seqs;
   SeqAllocator session_seqs;
   std::vector<Slot> slots;  // never resized
+  TimeUs slot_used_at = -1;  // the newest Slot::last_used
   std::map<SessionId, std::shared_ptr<Session>> sessions;
   std::deque<std::unique_ptr<Generation>> waiting;   // in the order of arrival
   std::vector<std::unique_ptr<Generation>> running;  // oldest start first

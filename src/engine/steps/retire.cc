@@ -54,7 +54,8 @@ void Leave(EngineState& state, Generation& generation, Keep keep) {
     slot.last = LastView(generation, slot.last);
     if (keep != Keep::kAll) GiveUpCells(state, generation, keep);
     slot.running = nullptr;
-    slot.last_used = now;
+    state.slot_used_at = std::max(now, state.slot_used_at + 1);
+    slot.last_used = state.slot_used_at;
     if (generation.session != nullptr) {
       generation.session->running = false;
       generation.session->last_active = now;
