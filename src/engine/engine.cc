@@ -36,7 +36,7 @@ struct Apply {
   void operator()(SubmitEmbedding& command) const { Enqueue(state, std::move(command)); }
   void operator()(CreatePool& command) const {
     if (state.draining) {
-      state.pool_answers.emplace_back(command.channel, kStopped);
+      state.Answer(command.channel, kStopped);
     } else {
       HandleCreatePool(state, std::move(command));
     }
@@ -45,7 +45,7 @@ struct Apply {
   void operator()(ChangeSlot& command) const { state.slot_changes.push_back(std::move(command)); }
   void operator()(SetAdapters& command) const {
     state.adapters = command.adapters;
-    state.adapter_answers.emplace_back(command.channel, std::move(command.adapters));
+    state.Answer(command.channel, std::move(command.adapters));
     state.changed = true;
   }
   void operator()(EndSessions& command) const {
@@ -63,7 +63,7 @@ struct Apply {
                        .type = "session_not_found",
                        .message = "there is no session " + command.session_id};
     }
-    state.end_answers.emplace_back(command.channel, std::move(answer));
+    state.Answer(command.channel, std::move(answer));
     state.changed = true;
   }
   void operator()(EndReasoning& command) const {
@@ -77,7 +77,7 @@ struct Apply {
       if (request.reasoning_control) request.sampler->EndReasoning();
       break;
     }
-    state.reasoning_answers.emplace_back(command.channel, outcome);
+    state.Answer(command.channel, outcome);
   }
 };
 
@@ -88,20 +88,11 @@ struct Refuse {
     request.channel->Push({request.index, kStopped});
     for (const auto& choice : request.choices) choice->channel->Push({choice->index, kStopped});
   }
-  void operator()(SubmitEmbedding& command) const { command.channel->Push(kStopped); }
-  void operator()(CreatePool& command) const { command.channel->Push(kStopped); }
-  void operator()(ChangePool& command) const { command.channel->Push(kStopped); }
-  void operator()(EndSessions& command) const { command.channel->Push(kStopped); }
-  void operator()(ChangeSlot& command) const { command.channel->Push(kStopped); }
-  void operator()(SetAdapters& command) const { command.channel->Push(kStopped); }
-  void operator()(EndReasoning& command) const { command.channel->Push(kStopped); }
+  template <typename Other>
+  void operator()(Other& command) const {
+    command.channel->Push(kStopped);
+  }
 };
-
-template <typename Answers>
-void Flush(Answers& answers) {
-  for (auto& [channel, answer] : answers) channel->Push(std::move(answer));
-  answers.clear();
-}
 
 }  // namespace
 
@@ -242,14 +233,10 @@ class Engine::Impl {
   }
 
   void FlushAnswers() {
-    Flush(state_.events);
-    Flush(state_.pool_answers);
-    Flush(state_.status_answers);
-    Flush(state_.end_answers);
-    Flush(state_.slot_answers);
-    Flush(state_.adapter_answers);
-    Flush(state_.reasoning_answers);
-    Flush(state_.embedding_answers);
+    for (auto& [channel, message] : state_.events) channel->Push(std::move(message));
+    state_.events.clear();
+    for (const auto& answer : state_.answers) answer();
+    state_.answers.clear();
   }
 
   // Everybody who still waits gets an answer.

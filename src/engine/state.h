@@ -2,10 +2,14 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -26,8 +30,8 @@ struct Slot {
   int32_t id = 0;
   Sequence own;                   // id = the slot's, always
   Generation* running = nullptr;  // null: free
-  TimeUs last_used = -1;  // of no two slots the same, but for -1: never
-  SlotView last;  // how the latest request left it, for /slots
+  TimeUs last_used = -1;          // of no two slots the same, but for -1: never
+  SlotView last;                  // how the latest request left it, for /slots
 
   // Whether a request works on its own sequence; one of a session only takes the seat.
   bool in_use() const { return running != nullptr && running->sequence == &own; }
@@ -89,7 +93,7 @@ struct EngineState {
   HostStore host;
   SeqAllocator pool_seqs;
   SeqAllocator session_seqs;
-  std::vector<Slot> slots;  // never resized
+  std::vector<Slot> slots;   // never resized
   TimeUs slot_used_at = -1;  // the newest Slot::last_used
   std::map<SessionId, std::shared_ptr<Session>> sessions;
   std::deque<std::unique_ptr<Generation>> waiting;   // in the order of arrival
@@ -114,22 +118,8 @@ struct EngineState {
 
   // Answers of this step; they go out after the snapshot that shows them.
   std::vector<std::pair<std::shared_ptr<GenerationChannel>, GenerationMessage>> events;
-  std::vector<std::pair<std::shared_ptr<Channel<Result<PoolCreated>>>, Result<PoolCreated>>>
-      pool_answers;
-  std::vector<std::pair<std::shared_ptr<Channel<Result<PoolStatus>>>, Result<PoolStatus>>>
-      status_answers;
-  std::vector<std::pair<std::shared_ptr<Channel<Result<int32_t>>>, Result<int32_t>>> end_answers;
-  std::vector<std::pair<std::shared_ptr<Channel<Result<SlotChanged>>>, Result<SlotChanged>>>
-      slot_answers;
-  std::vector<std::pair<std::shared_ptr<Channel<Result<AdapterSet>>>, Result<AdapterSet>>>
-      adapter_answers;
-  std::vector<std::pair<std::shared_ptr<Channel<Result<EndReasoning::Outcome>>>,
-                        Result<EndReasoning::Outcome>>>
-      reasoning_answers;
-  std::vector<std::pair<std::shared_ptr<Channel<Result<std::vector<PromptVectors>>>>,
-                        Result<std::vector<PromptVectors>>>>
-      embedding_answers;
-  bool changed = true;  // something that status routes should show at once
+  std::vector<std::function<void()>> answers;  // to other commands; each is to be called once
+  bool changed = true;                         // something that status routes should show at once
 
   TimeUs now() const { return clock->NowUs(); }
   void Log(const std::string& line) const {
@@ -139,6 +129,12 @@ struct EngineState {
   void Emit(const Generation& generation, GenerationEvent event) {
     const GenerationRequest& request = *generation.request;
     events.emplace_back(request.channel, GenerationMessage{request.index, std::move(event)});
+  }
+  template <typename T>
+  void Answer(std::shared_ptr<Channel<T>> channel, std::type_identity_t<T> answer) {
+    answers.push_back([channel = std::move(channel), answer = std::move(answer)]() mutable {
+      channel->Push(std::move(answer));
+    });
   }
 };
 

@@ -122,7 +122,7 @@ void FinishPrompt(EngineState& state, const Part& part) {
   if (embedding.vectors.size() < embedding.command.prompts.size()) return;
   embedding.ended = true;
   state.changed = true;
-  state.embedding_answers.emplace_back(embedding.command.channel, std::move(embedding.vectors));
+  state.Answer(embedding.command.channel, std::move(embedding.vectors));
 }
 
 void Commit(EngineState& state, std::span<const Part> parts, TimeUs began) {
@@ -183,7 +183,7 @@ void Enqueue(EngineState& state, SubmitEmbedding command) {
   POLYKV_CHECK(state.config.max_embeds > 0);
   state.changed = true;
   if (auto problem = Refusal(state, command)) {
-    state.embedding_answers.emplace_back(command.channel, std::move(*problem));
+    state.Answer(command.channel, std::move(*problem));
     return;
   }
   state.embeddings.emplace_back().command = std::move(command);
@@ -212,7 +212,7 @@ int32_t NextEmbeddingCells(const EngineState& state) {
 }
 
 void Fail(EngineState& state, Embedding& embedding, Problem problem) {
-  state.embedding_answers.emplace_back(embedding.command.channel, std::move(problem));
+  state.Answer(embedding.command.channel, std::move(problem));
   embedding.ended = true;
   state.changed = true;
 }

@@ -70,13 +70,13 @@ Materialization* FindJob(EngineState& state, const PoolNode* node) {
 // Everybody who waits gets `problem`; the job is over.
 void DropJob(EngineState& state, Materialization& job, const Problem& problem) {
   for (const Materialization::Waiter& waiter : job.waiters) {
-    state.pool_answers.emplace_back(waiter.channel, problem);
+    state.Answer(waiter.channel, problem);
   }
   state.materializing.remove_if([&job](const Materialization& other) { return &other == &job; });
 }
 
 void Answer(EngineState& state, const CreatePool& command, Result<PoolCreated> answer) {
-  state.pool_answers.emplace_back(command.channel, std::move(answer));
+  state.Answer(command.channel, std::move(answer));
   state.changed = true;
 }
 
@@ -185,8 +185,7 @@ void AdvancePool(EngineState& state, Materialization& job, int32_t n_tokens) {
   if (node.residency != Residency::kResident) return;
   node.last_access = state.now();
   for (const Materialization::Waiter& waiter : job.waiters) {
-    state.pool_answers.emplace_back(waiter.channel,
-                                    Describe(state, node, waiter.created, job.since));
+    state.Answer(waiter.channel, Describe(state, node, waiter.created, job.since));
   }
   state.changed = true;
   state.materializing.remove_if([&job](const Materialization& other) { return &other == &job; });
@@ -219,7 +218,7 @@ void ReleasePool(EngineState& state, const std::shared_ptr<PoolNode>& node) {
 void HandleChangePool(EngineState& state, ChangePool& command) {
   const auto answer = [&](Result<PoolStatus> result) {
     state.changed = true;
-    state.status_answers.emplace_back(command.channel, std::move(result));
+    state.Answer(command.channel, std::move(result));
   };
   const auto node = state.pools.FindOrNull(command.pool);
   if (node == nullptr) {

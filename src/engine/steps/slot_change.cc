@@ -76,7 +76,7 @@ void ChangeFreeSlots(EngineState& state) {
     const TimeUs began = state.now();
     Result<SlotChanged> answer = Carry(state, slot, *it);
     if (answer.ok()) answer.value().ms = static_cast<double>(state.now() - began) / 1e3;
-    state.slot_answers.emplace_back(it->channel, std::move(answer));
+    state.Answer(it->channel, std::move(answer));
     state.changed = true;
     it = state.slot_changes.erase(it);
   }
