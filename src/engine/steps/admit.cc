@@ -1,14 +1,12 @@
 #include "engine/steps/admit.h"
 
 #include <algorithm>
-#include <span>
 
-#include "base/check.h"
-#include "engine/steps/materialize.h"
 #include "engine/steps/pressure.h"
 #include "engine/steps/prompt_cache.h"
 #include "engine/steps/retire.h"
-#include "pool/prefix.h"
+#include "engine/steps/reuse.h"
+#include "engine/steps/slot_choice.h"
 
 namespace polykv {
 namespace {
@@ -64,129 +62,23 @@ std::shared_ptr<Session> OpenSession(EngineState& state, const AttachSpec& attac
   return session;
 }
 
-struct Want {                      // what a request takes over and from where
-  std::shared_ptr<PoolNode> pool;  // null: none that it can share from
-  PrefixMatch match;
-  ResumePoint resume;  // of the own cells
-  std::string miss_reason;
-};
-
-uint64_t& MissCounter(Counters::MissReasons& miss, const std::string& reason) {
-  if (reason == "no_pool") return miss.no_pool;
-  if (reason == "evicted") return miss.evicted;
-  if (reason == "window") return miss.window;
-  if (reason == "recurrent") return miss.recurrent;
-  if (reason == "split") return miss.split;
-  if (reason == "adapter") return miss.adapter;
-  return miss.diverged;
-}
-
-struct SlotChoice {
-  Slot* slot = nullptr;     // null: none is free
-  bool loses_much = false;  // of what it holds, so that the prompt cache should be looked into
-};
-
-float Similarity(const Slot& slot, const Generation& generation) {
-  return static_cast<float>(LongestCommonPrefix(slot.own.tokens, generation.request->prompt)) /
-         static_cast<float>(generation.n_prompt());
-}
-
-// Whether the slot, `similarity` of whose prompt it holds, would lose more than half of its tokens.
-bool LosesMuch(const Slot& slot, const Generation& generation, float similarity) {
-  const float kept = similarity * static_cast<float>(generation.n_prompt()) /
-                     static_cast<float>(slot.own.n_tokens());
-  return kept < 0.5F;
-}
-
-SlotChoice ChosenById(EngineState& state, const Generation& generation) {
-  const auto index = static_cast<size_t>(generation.request->id_slot) % state.slots.size();
-  Slot& slot = state.slots[index];
-  if (slot.running != nullptr) return {};
-  const float threshold = state.config.slot_prompt_similarity;
-  if (threshold == 0 || slot.own.tokens.empty()) return {&slot};
-  const float similarity = Similarity(slot, generation);
-  return {&slot, LosesMuch(slot, generation, similarity > threshold ? similarity : 0)};
-}
-
-// The free slot that holds most of the prompt if that is worth it, else the least recently used
-// one; llama-server's choice, ties included. Sessions bring their own sequence and only need the
-// seat.
-SlotChoice ChooseSlot(EngineState& state, const Generation& generation) {
-  if (generation.request->id_slot >= 0) return ChosenById(state, generation);
-  const auto free = [](const Slot& slot) { return slot.running == nullptr; };
-  Slot* best = nullptr;
-  if (generation.session == nullptr && state.config.slot_prompt_similarity > 0) {
-    float best_similarity = state.config.slot_prompt_similarity;
-    for (Slot& slot : state.slots) {
-      if (!free(slot) || slot.own.tokens.empty()) continue;
-      const float similarity = Similarity(slot, generation);
-      if (similarity > best_similarity) {
-        best_similarity = similarity;
-        best = &slot;
-      }
-    }
-    if (best != nullptr) return {best, LosesMuch(*best, generation, best_similarity)};
-  }
-  for (Slot& slot : state.slots) {
-    if (free(slot) && (best == nullptr || slot.last_used <= best->last_used)) best = &slot;
-  }
-  return {best, /*loses_much=*/true};
-}
-
-// What the request computes with if it starts now.
-const AdapterSet& AdaptersOf(const EngineState& state, const Generation& generation) {
-  const std::optional<AdapterSet>& wanted = generation.request->adapters;
-  return wanted.has_value() ? *wanted : state.adapters;
-}
-
-// Finds the request's pool and makes sure that its cells are there or on their way.
-// Nothing: it waits for them.
-std::optional<Want> ResolvePool(EngineState& state, const Generation& generation) {
-  Want want;
-  const AttachSpec& attach = generation.request->attach;
-  if (attach.pool.empty()) return want;
-  want.pool = state.pools.FindOrNull(attach.pool);
-  if (want.pool == nullptr) {
-    want.miss_reason = "no_pool";
-    return want;
-  }
-  want.pool->last_access = state.now();
-  if (state.backend->info().sharing == Sharing::kOff || generation.session == nullptr) {
-    want.miss_reason = state.backend->info().sharing_reason;
-    want.pool = nullptr;
-    return want;
-  }
-  if (want.pool->adapters != AdaptersOf(state, generation)) {
-    want.miss_reason = "adapter";
-    want.pool = nullptr;
-    return want;
-  }
-  if (want.pool->residency == Residency::kEvicted && RebuildPool(state, want.pool)) {
-    want.miss_reason = "evicted";
-    want.pool = nullptr;
-    return want;
-  }
-  if (want.pool->residency == Residency::kMaterializing) return std::nullopt;
-  return want;
-}
-
 // Are there cells for the rest of the prompt and a first stretch of decoding?
 Outcome CheckRoom(EngineState& state, Generation& generation, const Sequence& sequence,
-                  const Want& want) {
-  const int32_t n_uncached = generation.n_prompt() - want.match.n_reused();
+                  const Reuse& reuse) {
+  const int32_t n_uncached = generation.n_prompt() - reuse.match.n_reused();
   int32_t needed = n_uncached + FirstStretch(state.config, generation);
   for (const auto& choice : generation.choices) needed += FirstStretch(state.config, *choice);
-  const int32_t kept = std::max(0, want.match.n_own - sequence.lease.length());
+  const int32_t kept = std::max(0, reuse.match.n_own - sequence.lease.length());
   const int32_t given_up = sequence.n_private() - std::min(kept, sequence.n_private());
   const auto available = [&] {
     return state.cache.free() + given_up - ReservedCells(state) +
-           ReclaimableCells(state, &sequence, want.pool.get());
+           ReclaimableCells(state, &sequence, reuse.pool.get());
   };
   if (needed <= available()) return Outcome::kStarted;
   if (!state.running.empty() || !state.materializing.empty() || !state.embeddings.empty()) {
     return Outcome::kNoRoom;
   }
-  while (needed > available() && ReclaimOnce(state, &sequence, want.pool.get())) {
+  while (needed > available() && ReclaimOnce(state, &sequence, reuse.pool.get())) {
   }
   if (n_uncached + 1 <= available()) return Outcome::kStarted;
   Fail(state, generation,
@@ -217,43 +109,8 @@ bool AcquireSequence(EngineState& state, Session& session) {
   return true;
 }
 
-void CountAttach(EngineState& state, const Generation& generation, PoolNode* pool,
-                 int32_t n_reused) {
-  Counters& counters = state.counters;
-  counters.n_prompt_cached += static_cast<uint64_t>(n_reused);
-  const AttachReport& report = generation.report;
-  if (!report.miss_reason.empty()) ++MissCounter(counters.miss, report.miss_reason);
-  if (generation.request->attach.pool.empty()) return;
-  ++counters.pool_queries;
-  counters.pool_query_tokens += static_cast<uint64_t>(generation.n_prompt());
-  counters.pool_hit_tokens += static_cast<uint64_t>(n_reused);
-  if (n_reused > 0) ++counters.pool_hits;
-  if (pool == nullptr) return;
-  ++pool->queries;
-  if (n_reused > 0) ++pool->hits;
-}
-
-// What the sequence itself can contribute, which may be less than it has in common with the prompt.
-void FindResume(const EngineState& state, const Generation& generation, const Sequence& sequence,
-                Want* want) {
-  if (want->match.n_own == 0) return;
-  const std::vector<Token>& prompt = generation.request->prompt;
-  const int32_t n_common = LongestCommonPrefix(prompt, sequence.tokens);
-  want->resume = state.cache.FindResume(sequence, n_common, n_common < generation.n_prompt());
-  want->match.n_own = std::min(want->match.n_own, want->resume.n_tokens);
-}
-
-// Takes over the cached prefix; returns its length.
-int32_t TakePrefix(EngineState& state, Sequence& sequence, const Want& want) {
-  state.cache.TakeBack(sequence);
-  if (want.match.n_pool == 0) return state.cache.Rewind(sequence, want.resume, want.match.n_own);
-  state.cache.Clear(sequence);
-  state.cache.Share(sequence, want.pool, want.match.n_pool);
-  return want.match.n_pool;
-}
-
 void Start(EngineState& state, Generation& generation, Slot& slot, Sequence& sequence,
-           const Want& want) {
+           const Reuse& reuse) {
   const TimeUs now = state.now();
   if (generation.session != nullptr) {
     Session& session = *generation.session;
@@ -266,24 +123,24 @@ void Start(EngineState& state, Generation& generation, Slot& slot, Sequence& seq
   generation.slot_id = slot.id;
   generation.sequence = &sequence;
   generation.phase = Generation::Phase::kPrefill;
-  const int32_t n_reused = TakePrefix(state, sequence, want);
+  const int32_t n_reused = TakePrefix(state, sequence, reuse);
   sequence.adapters = AdaptersOf(state, generation);
   AttachReport& report = generation.report;
-  report.pool_id = want.pool != nullptr ? want.pool->id : kNoPool;
+  report.pool_id = reuse.pool != nullptr ? reuse.pool->id : kNoPool;
   report.cache_n = n_reused;
   report.ctx_used = generation.n_prompt();
   report.ctx_total = generation.n_ctx;
-  report.miss_reason = want.miss_reason;
-  if (want.pool != nullptr && want.match.n_common < want.pool->length()) {
-    report.prefix_break_at = want.match.n_common;
-    if (want.match.n_common == 0) report.miss_reason = "diverged";
+  report.miss_reason = reuse.miss_reason;
+  if (reuse.pool != nullptr && reuse.match.n_common < reuse.pool->length()) {
+    report.prefix_break_at = reuse.match.n_common;
+    if (reuse.match.n_common == 0) report.miss_reason = "diverged";
   }
   generation.stretch = {n_reused, n_reused};
   generation.timings.t_start = now;
   generation.timings.n_prompt_cached = n_reused;
   generation.timings.n_prompt_processed = 0;
   generation.request->sampler->AcceptPrompt(generation.request->prompt);
-  CountAttach(state, generation, want.pool.get(), n_reused);
+  CountReuse(state, generation, reuse.pool.get(), n_reused);
   Announce(state, generation);
   state.changed = true;
 }
@@ -314,9 +171,9 @@ bool EnoughSlots(const EngineState& state, const Generation& generation) {
 Outcome TryStart(EngineState& state, Generation& generation) {
   const GenerationRequest& request = *generation.request;
   if (generation.session != nullptr && generation.session->running) return Outcome::kLater;
-  std::optional<Want> want = ResolvePool(state, generation);
-  if (!want) return Outcome::kLater;
-  if (want->miss_reason == "no_pool" && request.attach.error_on_miss) {
+  std::optional<Reuse> reuse = ResolvePool(state, generation);
+  if (!reuse) return Outcome::kLater;
+  if (reuse->miss_reason == "no_pool" && request.attach.error_on_miss) {
     Fail(state, generation, PoolNotFound(request.attach.pool));
     return Outcome::kAnswered;
   }
@@ -329,25 +186,18 @@ Outcome TryStart(EngineState& state, Generation& generation) {
   }
   if (session != nullptr && !AcquireSequence(state, *session)) return Outcome::kLater;
   Sequence& sequence = session != nullptr ? session->sequence : slot->own;
-  const bool reusable = request.cache_prompt && sequence.adapters == AdaptersOf(state, generation);
-  const std::span<const Token> own =
-      reusable ? std::span<const Token>(sequence.tokens) : std::span<const Token>();
-  const std::span<const Token> pool = want->pool != nullptr
-                                          ? std::span<const Token>(want->pool->prefix.tokens)
-                                          : std::span<const Token>();
-  want->match = MatchPrefix(request.prompt, own, pool, request.attach.shared_prefix_n_tokens);
+  MatchPrompt(state, generation, sequence, &*reuse);
   const int32_t wanted_share = request.attach.shared_prefix_n_tokens.value_or(0);
-  if (want->pool != nullptr && wanted_share > want->match.n_common) {
+  if (reuse->pool != nullptr && wanted_share > reuse->match.n_common) {
     Fail(state, generation,
          InvalidRequest("shared_prefix_n_tokens is " + std::to_string(wanted_share) +
                         ", but prompt and pool agree in the first " +
-                        std::to_string(want->match.n_common) + " tokens only"));
+                        std::to_string(reuse->match.n_common) + " tokens only"));
     return Outcome::kAnswered;
   }
-  FindResume(state, generation, sequence, &*want);
-  const Outcome room = CheckRoom(state, generation, sequence, *want);
+  const Outcome room = CheckRoom(state, generation, sequence, *reuse);
   if (room != Outcome::kStarted) return room;
-  Start(state, generation, *slot, sequence, *want);
+  Start(state, generation, *slot, sequence, *reuse);
   StartChoices(state, generation);
   SaveIdleSlots(state);
   return room;

@@ -1,0 +1,37 @@
+// What a starting request takes over: a pool's prefix or what its sequence holds.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/state.h"
+#include "pool/prefix.h"
+
+namespace polykv {
+
+struct Reuse {
+  std::shared_ptr<PoolNode> pool;  // null: none that it can share from
+  PrefixMatch match;
+  ResumePoint resume;  // of the own cells
+  std::string miss_reason;
+};
+
+// What the request computes with if it starts now.
+const AdapterSet& AdaptersOf(const EngineState& state, const Generation& generation);
+
+// Finds the request's pool and makes sure that its cells are there or on their way; nothing is
+// matched yet. Nothing: the request waits for them.
+std::optional<Reuse> ResolvePool(EngineState& state, const Generation& generation);
+
+// Compares the prompt with the pool and with `sequence`, from which the request would go on.
+void MatchPrompt(const EngineState& state, const Generation& generation, const Sequence& sequence,
+                 Reuse* reuse);
+
+// Takes over the cached prefix; returns its length.
+int32_t TakePrefix(EngineState& state, Sequence& sequence, const Reuse& reuse);
+
+// Counts what `generation`, whose report is written, took over.
+void CountReuse(EngineState& state, const Generation& generation, PoolNode* pool, int32_t n_reused);
+
+}  // namespace polykv
