@@ -18,9 +18,11 @@ constexpr std::chrono::milliseconds kSlice{100};
 
 std::unique_ptr<GenerationSet> PostAll(CompletionJob* job, Engine* engine) {
   auto set = std::make_unique<GenerationSet>(job->channel, job->n_generations);
+  std::vector<Command> commands;
   for (auto& request : job->requests) {
-    engine->Post(SubmitGeneration{.request = std::move(request)});
+    commands.emplace_back(SubmitGeneration{.request = std::move(request)});
   }
+  engine->Post(std::move(commands));
   return set;
 }
 

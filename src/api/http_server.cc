@@ -145,8 +145,11 @@ httplib::Server::Handler Adapt(HttpHandler handler) {
       };
 }
 
+// An answer of the front door, in which llama-server orders the fields in another way.
 void SetProblem(const Problem& problem, httplib::Response* response) {
-  ToLibrary(ProblemResponse(problem), response);
+  const Json error = {
+      {"message", problem.message}, {"type", problem.type}, {"code", problem.status}};
+  ToLibrary({.status = problem.status, .body = JsonText({{"error", error}})}, response);
 }
 
 // Compares without telling by its duration how much was right.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <iterator>
 #include <mutex>
 #include <thread>
 
@@ -114,16 +115,16 @@ class Engine::Impl {
     thread_ = std::thread([this] { Loop(); });
   }
 
-  void Post(Command command) {
+  void Post(std::vector<Command> commands) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (!stopped_) {
-        commands_.push_back(std::move(command));
+        std::move(commands.begin(), commands.end(), std::back_inserter(commands_));
         wake_.notify_one();
         return;
       }
     }
-    std::visit(Refuse{}, command);
+    for (Command& command : commands) std::visit(Refuse{}, command);
   }
 
   std::shared_ptr<const EngineSnapshot> Snapshot() const {
@@ -278,7 +279,12 @@ Engine::Engine(ModelBackend* backend, const Clock* clock, EngineConfig config, C
     : impl_(std::make_unique<Impl>(backend, clock, config, counters)) {}
 Engine::~Engine() = default;
 void Engine::Start() { impl_->Start(); }
-void Engine::Post(Command command) { impl_->Post(std::move(command)); }
+void Engine::Post(Command command) {
+  std::vector<Command> commands;
+  commands.push_back(std::move(command));
+  Post(std::move(commands));
+}
+void Engine::Post(std::vector<Command> commands) { impl_->Post(std::move(commands)); }
 std::shared_ptr<const EngineSnapshot> Engine::Snapshot() const { return impl_->Snapshot(); }
 void Engine::BeginDrain() { impl_->BeginDrain(); }
 void Engine::Stop() { impl_->Stop(); }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "engine/commands.h"
@@ -57,8 +58,9 @@ class Engine {
   void Start();  // once
 
   // Hands a command over; its answer comes through the command's channel. Always answered, also
-  // while draining (503) and at the end.
+  // while draining (503) and at the end. Several are applied in their order before the same step.
   void Post(Command command);
+  void Post(std::vector<Command> commands);
 
   // The newest picture; never null. An answer that a channel delivered is already in it.
   std::shared_ptr<const EngineSnapshot> Snapshot() const;

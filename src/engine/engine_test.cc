@@ -31,6 +31,22 @@ TEST_F(GenerationTest, AFreeSlotShowsNoFiguresOfTheRequestThatLeft) {
   EXPECT_EQ(after.n_predict, -1);
 }
 
+TEST_F(GenerationTest, ARequestWithoutAPromptEndsAtOnceAndLeavesTheCells) {
+  EngineConfig config = DefaultConfig();
+  config.n_parallel = 1;
+  Build(config);
+  Handle before = Submit({.prompt = "hello", .n_predict = 8});
+  Finish(before);
+  Handle empty = Submit({.prompt = ""});
+  const Answer& answer = Finish(empty);
+  ASSERT_TRUE(answer.finished.has_value());
+  EXPECT_EQ(answer.finished->stop, StopKind::kNone);
+  EXPECT_EQ(answer.finished->text, "");
+  EXPECT_EQ(answer.finished->n_tokens_cached, 5 + 7);
+  Handle after = Submit({.prompt = "hello you"});
+  EXPECT_EQ(Finish(after).finished->timings.n_prompt_cached, 5);
+}
+
 TEST_F(GenerationTest, ManyStreamsGiveWhatEachGivesAlone) {
   std::vector<Handle> handles;
   std::vector<std::string> prompts;

@@ -104,7 +104,7 @@ struct GenerationMessage {
 using GenerationChannel = Channel<GenerationMessage>;
 
 struct GenerationRequest {
-  std::vector<Token> prompt;  // every token in [0, n_vocab); not empty
+  std::vector<Token> prompt;  // every token in [0, n_vocab); empty only in a plain request
   std::unique_ptr<Sampler> sampler;
   int32_t n_predict = -1;  // -1: until the model or the context ends
   std::vector<std::string> stop_words;

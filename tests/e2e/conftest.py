@@ -19,6 +19,10 @@ from support import Api
 # The set of flags that most tests use.
 MAIN_FLAGS = ("-c", "8192", "-np", "4", "--kv-unified", "--metrics", "--slots", "--props")
 
+# Of the formats that llama.cpp knows, one that leaves no room for talk where a call is required.
+TOOL_TEMPLATE = "models/templates/meetkai-functionary-medium-v3.2.jinja"
+TOOL_FLAGS = ("-c", "2048", "-np", "2", "--kv-unified", "--chat-template-file")
+
 StartServer = Callable[..., ServerProcess]
 
 
@@ -91,6 +95,13 @@ def api(servers: Servers, server_binary: Path) -> Iterator[Api]:
     yield api
     assert server.process.poll() is None, "the server has died"
     api.clear()
+
+
+@pytest.fixture(scope="session")
+def tool_api(servers: Servers, server_binary: Path, llama_source: Path) -> Api:
+    """A shared server whose chat template knows tools; nobody makes pools or sessions there."""
+    template = str(llama_source / TOOL_TEMPLATE)
+    return Api(servers.shared(server_binary, (*TOOL_FLAGS, template)).base_url)
 
 
 @pytest.fixture(scope="session")

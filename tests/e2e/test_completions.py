@@ -222,7 +222,7 @@ def test_response_fields_restrict_the_body(api: Api) -> None:
 
 
 def test_pings_come_while_a_long_prompt_is_evaluated(api: Api, document: str) -> None:
-    prompt = api.tokens(document)[:3000]
+    prompt = api.tokens(document)[:2000]
     body = greedy(prompt, 1, stream=True, sse_ping_interval=1, cache_prompt=False)
     with api.open("/completion", body) as exchange:
         lines = list(exchange.lines())

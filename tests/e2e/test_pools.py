@@ -211,14 +211,14 @@ def test_pool_ids_are_never_used_again(api: Api, tokens: list[int]) -> None:
 
 
 def test_without_wait_the_answer_comes_before_the_prefill(api: Api, document: str) -> None:
-    tokens = api.tokens(document)[:3000]
+    tokens = api.tokens(document)[:1500]
     reply = api.send("POST", "/polykv/pools", {"tokens": tokens, "wait": False})
     assert reply.status == 202
     pool_id = reply.json["pool_id"]
     assert api.pool(pool_id)["residency"] == "materializing"
-    eventually(lambda: 0 < api.pool(pool_id)["n_prefilled"] < 3000, "progress is visible")
+    eventually(lambda: 0 < api.pool(pool_id)["n_prefilled"] < 1500, "progress is visible")
     eventually(lambda: api.pool(pool_id)["residency"] == "resident", "the pool is resident")
-    assert api.pool(pool_id)["n_prefilled"] == 3000
+    assert api.pool(pool_id)["n_prefilled"] == 1500
 
 
 def test_a_create_that_nobody_waits_for_any_more_leaves_nothing(api: Api, document: str) -> None:

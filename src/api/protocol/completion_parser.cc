@@ -242,13 +242,20 @@ class JobBuilder {
 };
 
 std::optional<Problem> CheckGenerations(const ServedModel::State& model, const AttachFields& attach,
-                                        const task_params& params, size_t n_prompts) {
-  if (n_prompts * static_cast<size_t>(params.n_cmpl) > static_cast<size_t>(model.max_generations)) {
+                                        const task_params& params,
+                                        const std::vector<llama_tokens>& prompts) {
+  if (prompts.size() * static_cast<size_t>(params.n_cmpl) >
+      static_cast<size_t>(model.max_generations)) {
     return InvalidRequest("Too many prompts and choices in one request: at most " +
                           std::to_string(model.max_generations));
   }
-  if (!attach.spec.session_id.empty() && n_prompts > 1) {
+  if (!attach.spec.session_id.empty() && prompts.size() > 1) {
     return InvalidRequest("Field 'session_id': a session takes one prompt at a time");
+  }
+  const bool has_empty = std::any_of(prompts.begin(), prompts.end(),
+                                     [](const llama_tokens& prompt) { return prompt.empty(); });
+  if (has_empty && (attach.spec.any() || params.n_cmpl > 1)) {
+    return InvalidRequest("The prompt is empty");
   }
   return std::nullopt;
 }
@@ -256,7 +263,6 @@ std::optional<Problem> CheckGenerations(const ServedModel::State& model, const A
 Result<CompletionJob> BuildJob(const ServedModel::State& model, Endpoint endpoint,
                                const common_json& data, const AttachFields& attach,
                                const std::string& request_id) {
-  if (!data.contains("prompt")) return InvalidRequest("\"prompt\" is required");
   Result<std::vector<llama_tokens>> prompts = TokenizePrompts(model.vocab, data.at("prompt"));
   if (!prompts.ok()) return prompts.problem();
 
@@ -265,8 +271,7 @@ Result<CompletionJob> BuildJob(const ServedModel::State& model, Endpoint endpoin
   params.res_type = ResponseType(endpoint);
   params.oaicompat_cmpl_id = gen_chatcmplid();
   params.oaicompat_model = model.name;
-  if (std::optional<Problem> problem =
-          CheckGenerations(model, attach, params, prompts.value().size())) {
+  if (std::optional<Problem> problem = CheckGenerations(model, attach, params, prompts.value())) {
     return *std::move(problem);
   }
   JobBuilder builder(model, endpoint, std::move(params), attach, MessageDelimiters(model, data),

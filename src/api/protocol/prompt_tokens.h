@@ -13,7 +13,7 @@ namespace polykv {
 std::optional<Problem> CheckTokenIds(const llama_vocab* vocab, const common_json& prompt);
 
 // The token lists of a "prompt" value: a string, tokens, both mixed, an object with
-// "prompt_string", or a list of those. A 400 if one is malformed or empty.
+// "prompt_string", or a list of those. A 400 if one is malformed; one may be empty.
 Result<std::vector<llama_tokens>> TokenizePrompts(const llama_vocab* vocab,
                                                   const common_json& prompt);
 

@@ -13,6 +13,8 @@
 namespace polykv {
 namespace {
 
+constexpr size_t kMaxErrorBytes = 200;  // the library repeats what it read
+
 std::string ModelName(const common_params& params) {
   if (!params.model_alias.empty()) return *params.model_alias.begin();
   std::string name = params.model.get_name();
@@ -172,7 +174,7 @@ Result<common_json> ParseBody(const std::string& body) {
     if (!json.is_object()) return InvalidRequest("The request body must be a JSON object");
     return json;
   } catch (const common_json_error& error) {
-    return InvalidRequest("Invalid JSON: " + JsonErrorMessage(error.what()));
+    return InvalidRequest(std::string(error.what()).substr(0, kMaxErrorBytes));
   }
 }
 

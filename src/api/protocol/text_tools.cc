@@ -115,6 +115,7 @@ Result<std::vector<Token>> TokenizePrompt(const ServedModel& model, const Json& 
   Result<std::vector<llama_tokens>> prompts = TokenizePrompts(model.state().vocab, value);
   if (!prompts.ok()) return prompts.problem();
   if (prompts.value().size() != 1) return InvalidRequest("Field 'prompt': exactly one is needed");
+  if (prompts.value()[0].empty()) return InvalidRequest("Field 'prompt': is empty");
   return std::move(prompts.value()[0]);
 }
 

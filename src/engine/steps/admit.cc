@@ -13,7 +13,7 @@ namespace {
 
 enum class Outcome {
   kStarted,
-  kAnswered,  // by an error
+  kAnswered,  // has ended already
   kLater,     // waits for its pool, session or slot; others may pass
   kNoRoom,    // waits for cells or several slots; nobody passes, or it might wait for ever
 };
@@ -60,6 +60,15 @@ std::shared_ptr<Session> OpenSession(EngineState& state, const AttachSpec& attac
   if (const auto pool = state.pools.FindOrNull(attach.pool)) session->pool_id = pool->id;
   ++session->n_waiting;
   return session;
+}
+
+// A request without a prompt takes a seat, leaves its cells as they are and ends at once, as
+// llama-server has it.
+void EndEmpty(EngineState& state, Generation& generation, Slot& slot) {
+  generation.slot_id = slot.id;
+  generation.sequence = &slot.own;
+  generation.timings.t_start = state.now();
+  Finish(state, generation, /*truncated=*/false, "");
 }
 
 // Are there cells for the rest of the prompt and a first stretch of decoding?
@@ -180,6 +189,10 @@ Outcome TryStart(EngineState& state, Generation& generation) {
   if (!EnoughSlots(state, generation)) return Outcome::kNoRoom;
   const auto [slot, loses_much] = ChooseSlot(state, generation);
   if (slot == nullptr) return Outcome::kLater;
+  if (request.prompt.empty()) {
+    EndEmpty(state, generation, *slot);
+    return Outcome::kAnswered;
+  }
   Session* const session = generation.session.get();
   if (session == nullptr && loses_much && request.keeps_state) {
     RefreshSlot(state, *slot, request.prompt, AdaptersOf(state, generation));

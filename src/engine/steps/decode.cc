@@ -76,14 +76,15 @@ Entries PlanStep(EngineState& state) {
   const AdapterSet& adapters = state.adapter_turn.Next(wanted);
   Entries prefills;  // parallel to jobs
   std::vector<PrefillJob> jobs;
-  for (const auto& generation : state.running) {
-    if (generation->sequence->adapters != adapters) continue;
+  for (const Slot& slot : state.slots) {  // in the slots' order, as llama-server
+    Generation* const generation = slot.running;
+    if (generation == nullptr || generation->sequence->adapters != adapters) continue;
     if (generation->phase == Phase::kDecode) {
-      entries.push_back({.generation = generation.get(),
-                         .n_tokens = static_cast<int32_t>(generation->next.size())});
+      entries.push_back(
+          {.generation = generation, .n_tokens = static_cast<int32_t>(generation->next.size())});
     }
     if (generation->phase != Phase::kPrefill) continue;
-    prefills.push_back({.generation = generation.get()});
+    prefills.push_back({.generation = generation});
     EnterStretch(state, *generation);
     jobs.push_back({.n_left = generation->n_prompt_left(),
                     .n_done = generation->timings.n_prompt_processed,
@@ -100,15 +101,15 @@ Entries PlanStep(EngineState& state) {
                     .since = pool.since,
                     .n_to_stop = n_batch - node.n_materialized % n_batch});
   }
-  std::sort(entries.begin(), entries.end(), [](const BatchEntry& a, const BatchEntry& b) {
-    return a.generation->slot_id < b.generation->slot_id;  // llama-server's order
-  });
   const auto n_streams = static_cast<int32_t>(
       std::count_if(state.running.begin(), state.running.end(), [](const auto& generation) {
         return generation->phase == Phase::kDecode;  // also those that have to wait for their turn
       }));
   const int32_t n_decoding = std::max(n_streams, CountTokens(entries));
-  for (const PrefillShare& share : PlanPrefill(jobs, Limits(state, n_decoding))) {
+  std::vector<PrefillShare> shares = PlanPrefill(jobs, Limits(state, n_decoding));
+  std::sort(shares.begin(), shares.end(),
+            [](const PrefillShare& a, const PrefillShare& b) { return a.job < b.job; });
+  for (const PrefillShare& share : shares) {
     entries.push_back(prefills[share.job]);
     entries.back().n_tokens = share.n_tokens;
   }

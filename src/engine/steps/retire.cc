@@ -15,7 +15,6 @@ SlotView LastView(const Generation& generation, const SlotView& before) {
   SlotView view = before;
   view.task_id = generation.task_id;
   view.n_tokens = generation.sequence->n_tokens();
-  view.has_new_line = generation.text.has_new_line();
   view.params_json = generation.request->params_json;
   return view;
 }
@@ -99,6 +98,7 @@ void FailChoices(EngineState& state, Generation& lead, const Problem& problem) {
 void Finish(EngineState& state, Generation& generation, bool truncated, std::string stop_reason) {
   Finished finished;
   const TimeUs now = state.now();
+  const bool exhausted = !stop_reason.empty();
   generation.report.ctx_used = generation.sequence->n_tokens();
   generation.report.session_tps = generation.rate.TokensPerSecond(now);
   generation.report.stop_reason = std::move(stop_reason);
@@ -107,15 +107,14 @@ void Finish(EngineState& state, Generation& generation, bool truncated, std::str
   finished.tokens = std::move(generation.tokens);
   finished.token_texts = std::move(generation.token_texts);
   finished.token_delivered = std::move(generation.token_delivered);
-  finished.stop =
-      generation.text.stop() == StopKind::kNone ? StopKind::kLimit : generation.text.stop();
+  finished.stop = exhausted ? StopKind::kLimit : generation.text.stop();
   finished.stopping_word = generation.text.stopping_word();
   finished.truncated = truncated || generation.shifted;
   finished.has_new_line = generation.text.has_new_line();
   finished.n_tokens_cached = generation.sequence->n_tokens();
   finished.timings = generation.timings;
   finished.report = generation.report;
-  if (!generation.report.stop_reason.empty()) ++state.counters.kv_exhausted;
+  if (exhausted) ++state.counters.kv_exhausted;
   Leave(state, generation, KeptAfterFinish(generation));
   state.Emit(generation, std::move(finished));
 }
