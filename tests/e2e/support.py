@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from harness import client
@@ -120,6 +120,13 @@ class Api:
         self.delete("/polykv/sessions?all=1")
         for pool_id in self.pool_ids():
             self.release(pool_id)
+
+
+class Pair(NamedTuple):
+    """Ours and llama-server, with the same flags."""
+
+    ours: Api
+    peer: Api
 
 
 def _without_clocks(value: Any) -> Any:

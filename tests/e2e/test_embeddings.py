@@ -6,22 +6,26 @@ import base64
 import math
 import struct
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import openai
 import pytest
 from harness import client
 from servers import Servers
-from support import Api, assert_problem, counted, counting, eventually, greedy, read_tokens
+from support import (
+    Api,
+    Pair,
+    assert_problem,
+    counted,
+    counting,
+    eventually,
+    greedy,
+    read_tokens,
+)
 
 TEXTS = ["The sea is calm tonight.", "A cat", "Two plus two is four, and four is even.", "A cat"]
 LONG = "The lighthouse keeper counted the waves again. " * 20
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-
-
-class Pair(NamedTuple):
-    ours: Api
-    peer: Api
 
 
 class Pairs:
