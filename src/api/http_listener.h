@@ -33,7 +33,7 @@ class HttpListener final : public httplib::Server {
   // Any thread.
   int n_requests() const {
     return n_requests_.load();
-  }                       // from their first byte to the answer's end
+  }  // from their first byte to the answer's end
   void CutConnections();  // ends reads and writes on all of them, whatever they are at
 
  private:

@@ -275,7 +275,8 @@ class Engine::Impl {
   std::thread thread_;
 };
 
-Engine::Engine(ModelBackend* backend, const Clock* clock, EngineConfig config, Counters counters)
+Engine::Engine(ModelBackend* backend, const Clock* clock, const EngineConfig& config,
+               const Counters& counters)
     : impl_(std::make_unique<Impl>(backend, clock, config, counters)) {}
 Engine::~Engine() = default;
 void Engine::Start() { impl_->Start(); }

@@ -50,7 +50,8 @@ class Engine {
  public:
   // `backend` and `clock` outlive the engine; `counters`: where an earlier engine's ended.
   // REQUIRES: config.n_seq_max() <= backend.info().n_seq_max.
-  Engine(ModelBackend* backend, const Clock* clock, EngineConfig config, Counters counters = {});
+  Engine(ModelBackend* backend, const Clock* clock, const EngineConfig& config,
+         const Counters& counters = {});
   ~Engine();  // stops the thread; requests still open get a 503
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

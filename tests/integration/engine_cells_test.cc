@@ -118,7 +118,8 @@ class Driver {
   static void Collect(Stream* stream) {
     while (auto message = stream->channel->Next(std::chrono::milliseconds(0))) {
       if (auto* started = std::get_if<Started>(&message->event)) stream->started = *started;
-      if (auto* piece = std::get_if<Piece>(&message->event)) stream->tokens.push_back(piece->token.token);
+      if (auto* piece = std::get_if<Piece>(&message->event))
+        stream->tokens.push_back(piece->token.token);
       if (std::holds_alternative<Finished>(message->event)) stream->finished = true;
       if (auto* problem = std::get_if<Problem>(&message->event)) stream->problem = problem->message;
     }
