@@ -149,7 +149,9 @@ httplib::Server::Handler Adapt(HttpHandler handler) {
 void SetProblem(const Problem& problem, httplib::Response* response) {
   const Json error = {
       {"message", problem.message}, {"type", problem.type}, {"code", problem.status}};
-  ToLibrary({.status = problem.status, .body = JsonText({{"error", error}})}, response);
+  HttpResponse answer = ProblemResponse(problem);
+  answer.body = JsonText({{"error", error}});
+  ToLibrary(std::move(answer), response);
 }
 
 // Compares without telling by its duration how much was right.

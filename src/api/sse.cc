@@ -24,15 +24,16 @@ CompletionStream::CompletionStream(std::unique_ptr<GenerationSet> set,
       ping_interval_us_(ping_interval_s > 0 ? TimeUs{ping_interval_s} * 1'000'000 : 0),
       should_stop_(std::move(should_stop)),
       clock_(clock),
-      pending_(writer_->StreamText(first.index, first.event)),
-      last_output_us_(clock->NowUs()) {}
+      last_output_us_(clock->NowUs()) {
+  writer_->StreamText(first.index, first.event, &pending_);
+}
 
 bool CompletionStream::Next(std::string* out) {
   bool more = false;
   try {
     more = Advance(out);
   } catch (const std::exception& error) {
-    *out = writer_->StreamError(ProblemJson(ServerError(error)));
+    *out += writer_->StreamError(ProblemJson(ServerError(error)));
   }
   last_output_us_ = clock_->NowUs();
   return more;
@@ -46,8 +47,7 @@ bool CompletionStream::Advance(std::string* out) {
   while (!set_->all_finished()) {
     if (should_stop_()) return false;
     if (const auto message = set_->Next(kSlice)) {
-      bool more = true;
-      *out = Render(*message, &more);
+      const bool more = Render(*message, out);
       if (!out->empty() || !more) return more;
     } else if (ping_interval_us_ > 0 && clock_->NowUs() - last_output_us_ >= ping_interval_us_) {
       *out = ":\n\n";
@@ -58,12 +58,13 @@ bool CompletionStream::Advance(std::string* out) {
   return false;
 }
 
-std::string CompletionStream::Render(const GenerationMessage& message, bool* more) {
+bool CompletionStream::Render(const GenerationMessage& message, std::string* out) {
   if (const auto* problem = std::get_if<Problem>(&message.event)) {
-    *more = false;
-    return writer_->StreamError(ProblemJson(*problem));
+    *out = writer_->StreamError(ProblemJson(*problem));
+    return false;
   }
-  return writer_->StreamText(message.index, message.event);
+  writer_->StreamText(message.index, message.event, out);
+  return true;
 }
 
 }  // namespace polykv

@@ -25,7 +25,7 @@ class CompletionStream {
 
  private:
   bool Advance(std::string* out);
-  std::string Render(const GenerationMessage& message, bool* more);
+  bool Render(const GenerationMessage& message, std::string* out);  // false: the stream ends
 
   const std::unique_ptr<GenerationSet> set_;
   const std::unique_ptr<ResponseWriter> writer_;

@@ -91,10 +91,7 @@ BAD_REQUESTS: list[tuple[str, str, Any]] = [
     ("detokenize beyond", "/detokenize", {"tokens": [OUTSIDE]}),
     ("detokenize negative", "/detokenize", {"tokens": [-1]}),
     # Empty prompts.
-    ("empty prompt", COMPLETION, prompt(prompt="")),
     ("empty tokens", COMPLETION, prompt(prompt=[])),
-    ("empty among prompts", COMPLETION, prompt(prompt=["a", ""])),
-    ("empty prompt, openai", "/v1/completions", {"prompt": "", "max_tokens": 1}),
     # Attaching.
     ("pool_id bool", COMPLETION, prompt(pool_id=True)),
     ("pool_id list", COMPLETION, prompt(pool_id=[1])),

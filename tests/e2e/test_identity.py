@@ -21,10 +21,7 @@ from servers import Servers
 from support import TIMEOUT_S, Api
 
 # As many cells as all slots fill: whose cells are given up for others is not compared.
-FLAGS = (
-    "-c", "1536", "-np", "4", "--kv-unified", "--seed", "1", "--slots", "--metrics",
-    "--cache-ram", "0",
-)
+FLAGS = ("-c", "1536", "-np", "4", "--kv-unified", "--seed", "1", "--slots", "--metrics")
 
 
 class Deviation(NamedTuple):
@@ -116,10 +113,10 @@ def pair(
     tiny_models: Path,
     llama_source: Path,
 ) -> Pair:
-    """On the default model, and on a tiny one that knows tools and fills gaps."""
+    """On the default model, and on a tiny one that calls tools and fills gaps."""
     if request.param == "SmolLM2":
         return start_pair(*FLAGS)
-    model = str(tiny_models / "tiny-infill.gguf")
+    model = str(tiny_models / "tiny-starcoder.gguf")
     template = str(llama_source / TOOL_TEMPLATE)
     return start_pair("-m", model, "--chat-template-file", template, *FLAGS)
 
@@ -174,7 +171,7 @@ def test_metrics_have_all_of_llama_servers_series(pair: Pair) -> None:
 @pytest.fixture(scope="module")
 def split_pair(start_pair: Callable[..., Pair]) -> Pair:
     """llama-server gives each of two slots half of the cells."""
-    return start_pair("-c", "512", "-np", "2", "--seed", "1", "--cache-ram", "0")
+    return start_pair("-c", "512", "-np", "2", "--seed", "1")
 
 
 @pytest.mark.parametrize(

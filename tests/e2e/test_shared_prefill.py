@@ -217,7 +217,7 @@ def test_a_client_that_leaves_while_its_pool_is_computed_leaves_the_pool_to_othe
 ) -> None:
     before = api.cells_used()
     bystander = Bystander(api, prefix, pool_id)
-    long_prefix = api.tokens(document)[1000:2500]
+    long_prefix = api.tokens(document)[1000:4500]
     reply = api.send("POST", "/polykv/pools", {"tokens": long_prefix, "wait": False})
     new_pool = reply.json["pool_id"]
     body = {**agent_body(api, long_prefix, new_pool, 500, 4000), "stream": stream}

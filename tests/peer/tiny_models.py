@@ -259,6 +259,7 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     write_llama(out / "tiny-llama.gguf", llama_vocabulary)
     write_llama(out / "tiny-infill.gguf", llama_vocabulary, infill=True)
+    write_llama(out / "tiny-starcoder.gguf", vocabularies / "ggml-vocab-starcoder.gguf")
     write_mamba(out / "tiny-mamba.gguf", llama_vocabulary)
     write_jamba(out / "tiny-jamba.gguf", llama_vocabulary)
     write_gemma3(out / "tiny-gemma3.gguf", llama_vocabulary)

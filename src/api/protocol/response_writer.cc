@@ -277,29 +277,32 @@ ResponseWriter::ResponseWriter(Plan plan) : impl_(std::make_unique<Impl>(std::mo
 }
 ResponseWriter::~ResponseWriter() = default;
 
-std::string ResponseWriter::StreamText(size_t index, const GenerationEvent& event) {
+void ResponseWriter::StreamText(size_t index, const GenerationEvent& event, std::string* out) {
   POLYKV_CHECK(!std::holds_alternative<Problem>(event));
   Impl::Progress& progress = *impl_->progress[index];
   if (const auto* started = std::get_if<Started>(&event)) {
     if (impl_->plan.with_attach_block) progress.first_report = started->report;
-    return "";  // the head goes out, without a byte of body
+    return;  // the head goes out, without a byte of body
   }
   if (const auto* piece = std::get_if<Piece>(&event)) {
-    if (!piece->last) return impl_->Render(index, impl_->FromPiece(index, *piece, false));
-    progress.last_piece = *piece;
-    return "";
+    if (piece->last) {
+      progress.last_piece = *piece;
+    } else {
+      *out += impl_->Render(index, impl_->FromPiece(index, *piece, false));
+    }
+    return;
   }
   if (const auto* step = std::get_if<polykv::Progress>(&event)) {
-    return impl_->Render(index, impl_->FromProgress(index, *step));
+    *out += impl_->Render(index, impl_->FromProgress(index, *step));
+    return;
   }
   const auto& finished = std::get<Finished>(event);
-  std::string text;
   if (progress.last_piece.has_value()) {
     // llama-server knows of a stop word before it sends the piece, of every other end after.
     const bool with_timings = finished.stop == StopKind::kStopWord;
-    text = impl_->Render(index, impl_->FromPiece(index, *progress.last_piece, with_timings));
+    *out += impl_->Render(index, impl_->FromPiece(index, *progress.last_piece, with_timings));
   }
-  return text + impl_->Render(index, impl_->FromFinished(index, finished), &finished.report);
+  *out += impl_->Render(index, impl_->FromFinished(index, finished), &finished.report);
 }
 
 std::string ResponseWriter::StreamEnd() const {

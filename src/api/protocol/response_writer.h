@@ -20,9 +20,9 @@ class ResponseWriter {
   explicit ResponseWriter(Plan plan);
   ~ResponseWriter();
 
-  // Server-sent events for one event of generation `index`; empty if there is nothing to send.
-  // REQUIRES: event holds no Problem.
-  std::string StreamText(size_t index, const GenerationEvent& event);
+  // Appends the server-sent events for one event of generation `index`, if there is anything to
+  // send. When it throws, what it had appended is still due. REQUIRES: event holds no Problem.
+  void StreamText(size_t index, const GenerationEvent& event, std::string* out);
 
   // What closes a stream in which every generation has finished; may be empty.
   std::string StreamEnd() const;

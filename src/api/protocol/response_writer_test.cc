@@ -49,6 +49,12 @@ Finished FinishedOf(const std::string& text, StopKind stop) {
   return finished;
 }
 
+std::string Text(ResponseWriter& writer, const GenerationEvent& event) {
+  std::string text;
+  writer.StreamText(0, event, &text);
+  return text;
+}
+
 // The JSON documents of a stream's data lines.
 std::vector<Json> Documents(const std::string& sse) {
   std::vector<Json> documents;
@@ -63,14 +69,14 @@ std::vector<Json> Documents(const std::string& sse) {
 
 TEST(ResponseWriterTest, ChatStreamOpensWithTheRoleAndCloses) {
   ResponseWriter writer(PlanOf(TASK_RESPONSE_TYPE_OAI_CHAT, /*stream=*/true));
-  EXPECT_EQ(writer.StreamText(0, Started{}), "");
-  const std::vector<Json> first = Documents(writer.StreamText(0, PieceOf("Hi", 1)));
+  EXPECT_EQ(Text(writer, Started{}), "");
+  const std::vector<Json> first = Documents(Text(writer, PieceOf("Hi", 1)));
   ASSERT_EQ(first.size(), 2U);
   EXPECT_EQ(first[0]["choices"][0]["delta"]["role"], "assistant");
   EXPECT_EQ(first[1]["choices"][0]["delta"]["content"], "Hi");
-  EXPECT_EQ(writer.StreamText(0, PieceOf(" you", 2, /*last=*/true)), "");
+  EXPECT_EQ(Text(writer, PieceOf(" you", 2, /*last=*/true)), "");
   const std::vector<Json> last =
-      Documents(writer.StreamText(0, FinishedOf("Hi you", StopKind::kEndOfGeneration)));
+      Documents(Text(writer, FinishedOf("Hi you", StopKind::kEndOfGeneration)));
   ASSERT_EQ(last.size(), 2U);
   EXPECT_EQ(last[0]["choices"][0]["delta"]["content"], " you");
   EXPECT_EQ(last[1]["choices"][0]["finish_reason"], "stop");
@@ -80,19 +86,19 @@ TEST(ResponseWriterTest, ChatStreamOpensWithTheRoleAndCloses) {
 
 TEST(ResponseWriterTest, RoleComesEvenIfTheFirstTokenMadeNoPiece) {
   ResponseWriter writer(PlanOf(TASK_RESPONSE_TYPE_OAI_CHAT, /*stream=*/true));
-  const std::vector<Json> first = Documents(writer.StreamText(0, PieceOf("\xC3\xA9", 2)));
+  const std::vector<Json> first = Documents(Text(writer, PieceOf("\xC3\xA9", 2)));
   ASSERT_FALSE(first.empty());
   EXPECT_EQ(first[0]["choices"][0]["delta"]["role"], "assistant");
 }
 
 TEST(ResponseWriterTest, BlockIsInTheFirstAndTheLastChunkOnly) {
   ResponseWriter writer(PlanOf(TASK_RESPONSE_TYPE_OAI_CMPL, /*stream=*/true, /*with_block=*/true));
-  writer.StreamText(0, Started{.report = {.pool_id = 1000, .cache_n = 3}});
-  const Json first = Documents(writer.StreamText(0, PieceOf("a", 1)))[0];
+  Text(writer, Started{.report = {.pool_id = 1000, .cache_n = 3}});
+  const Json first = Documents(Text(writer, PieceOf("a", 1)))[0];
   EXPECT_EQ(first["opencoti"]["pool_id"], 1000);
   EXPECT_EQ(first["opencoti"]["cache_n"], 3);
-  EXPECT_FALSE(Documents(writer.StreamText(0, PieceOf("b", 2)))[0].contains("opencoti"));
-  const Json last = Documents(writer.StreamText(0, FinishedOf("ab", StopKind::kLimit)))[0];
+  EXPECT_FALSE(Documents(Text(writer, PieceOf("b", 2)))[0].contains("opencoti"));
+  const Json last = Documents(Text(writer, FinishedOf("ab", StopKind::kLimit)))[0];
   EXPECT_EQ(last["opencoti"]["session_id"], "s");
   EXPECT_EQ(last["opencoti"]["ctx_headroom_tokens"], 55);
   EXPECT_TRUE(last["opencoti"]["session_tps"].is_null());
@@ -102,8 +108,8 @@ TEST(ResponseWriterTest, BlockIsInTheFirstAndTheLastChunkOnly) {
 TEST(ResponseWriterTest, AnthropicAndResponsesShowTheBlockInTheirOwnPlaces) {
   ResponseWriter messages(
       PlanOf(TASK_RESPONSE_TYPE_ANTHROPIC, /*stream=*/true, /*with_block=*/true));
-  std::string text = messages.StreamText(0, PieceOf("a", 1));
-  text = messages.StreamText(0, FinishedOf("a", StopKind::kLimit));
+  std::string text = Text(messages, PieceOf("a", 1));
+  text = Text(messages, FinishedOf("a", StopKind::kLimit));
   bool found = false;
   for (const Json& event : Documents(text)) {
     if (event.contains("opencoti")) found = event["type"] == "message_delta";
@@ -112,8 +118,8 @@ TEST(ResponseWriterTest, AnthropicAndResponsesShowTheBlockInTheirOwnPlaces) {
 
   ResponseWriter responses(
       PlanOf(TASK_RESPONSE_TYPE_OAI_RESP, /*stream=*/true, /*with_block=*/true));
-  responses.StreamText(0, PieceOf("a", 1));
-  text = responses.StreamText(0, FinishedOf("a", StopKind::kLimit));
+  Text(responses, PieceOf("a", 1));
+  text = Text(responses, FinishedOf("a", StopKind::kLimit));
   const Json completed = Documents(text).back();
   EXPECT_EQ(completed["type"], "response.completed");
   EXPECT_EQ(completed["response"]["opencoti"]["cache_n"], 3);

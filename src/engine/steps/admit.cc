@@ -68,6 +68,8 @@ void EndEmpty(EngineState& state, Generation& generation, Slot& slot) {
   generation.slot_id = slot.id;
   generation.sequence = &slot.own;
   generation.timings.t_start = state.now();
+  slot.running = &generation;
+  SaveIdleSlots(state);
   Finish(state, generation, /*truncated=*/false, "");
 }
 
@@ -189,13 +191,13 @@ Outcome TryStart(EngineState& state, Generation& generation) {
   if (!EnoughSlots(state, generation)) return Outcome::kNoRoom;
   const auto [slot, loses_much] = ChooseSlot(state, generation);
   if (slot == nullptr) return Outcome::kLater;
-  if (request.prompt.empty()) {
-    EndEmpty(state, generation, *slot);
-    return Outcome::kAnswered;
-  }
   Session* const session = generation.session.get();
   if (session == nullptr && loses_much && request.keeps_state) {
     RefreshSlot(state, *slot, request.prompt, AdaptersOf(state, generation));
+  }
+  if (request.prompt.empty()) {
+    EndEmpty(state, generation, *slot);
+    return Outcome::kAnswered;
   }
   if (session != nullptr && !AcquireSequence(state, *session)) return Outcome::kLater;
   Sequence& sequence = session != nullptr ? session->sequence : slot->own;

@@ -50,8 +50,8 @@ void Leave(EngineState& state, Generation& generation, Keep keep) {
   const TimeUs now = state.now();
   if (generation.slot_id >= 0) {
     Slot& slot = state.slots[static_cast<size_t>(generation.slot_id)];
-    slot.last = LastView(generation, slot.last);
     if (keep != Keep::kAll) GiveUpCells(state, generation, keep);
+    slot.last = LastView(generation, slot.last);
     slot.running = nullptr;
     state.slot_used_at = std::max(now, state.slot_used_at + 1);
     slot.last_used = state.slot_used_at;
