@@ -55,6 +55,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     flags = ["-m", options.model, "-c", "8192", "-np", str(SLOTS), "--kv-unified"]
     flags += ["--metrics", "--slots", "--polykv-max-waiting", str(WAITING)]
     flags += ["--polykv-drain-ms", str(DRAIN_MS)]
+    flags += ["--cache-ram", "64"]  # MiB that are full soon: what grows after that is a leak
     with tempfile.TemporaryDirectory(prefix="polykv-bench-") as folder:
         with ServerProcess(options.server, flags, Path(folder) / "server.log") as server:
             allow_open_files(2 * options.connections + 100)  # the server sees to its own limit
