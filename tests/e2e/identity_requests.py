@@ -386,11 +386,12 @@ COUNT = "\n1, 2, 3, 4, 5, 6, 7, 8,"
 
 CHOICES = [
     *both("two choices", "/completion", {**native(COUNT), "n": 2}),
-    Request("three warm choices", "/completion", native("Once", n_cmpl=3, temperature=1, seed=5)),
+    Request("three seeded choices", "/completion",
+            native(COUNT, n_cmpl=3, temperature=0.2, seed=5)),
     Request("two choices of two prompts", "/completion", {**native([COUNT, COUNT + " 9,"]), "n": 2}),
     *both("openai choices", "/v1/completions", {**openai(COUNT), "n": 2}),
-    Request("openai warm choices", "/v1/completions",
-            {**openai("Once", temperature=1, seed=7), "n": 2}),
+    Request("openai seeded choices", "/v1/completions",
+            {**openai(COUNT, temperature=0.2, seed=7), "n": 2}),
     *both("chat choices", "/v1/chat/completions", {**chat(), "n": 2}),
     Request("chat seeded choices", "/v1/chat/completions", {**chat(seed=5), "n": 3}),
 ]
