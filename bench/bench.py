@@ -43,9 +43,6 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
         bench = names.add_parser(name, help=summary, description=summary)
         bench.add_argument("--json", type=Path, help="result file (default: bench/results/…)")
         module.add_arguments(bench)
-        for unused in ("--server", "--peer", "--model", "--llama-source"):
-            if unused not in bench.format_help():  # the launcher gives all of them to every one
-                bench.add_argument(unused, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
 

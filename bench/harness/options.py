@@ -14,7 +14,12 @@ VARIABLES = {
 
 
 def add_paths(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Adds the named path options, each required unless its environment variable is set."""
+    """Adds the named path options, each required unless its environment variable is set.
+
+    The others are accepted and hidden: the launcher gives all of them to every benchmark.
+    """
+    for name in VARIABLES.keys() - set(names):
+        parser.add_argument(name, help=argparse.SUPPRESS)
     for name in names:
         variable, what = VARIABLES[name]
         default = os.environ.get(variable) or None
