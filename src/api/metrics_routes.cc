@@ -25,9 +25,9 @@ std::vector<MetricSample> PerPool(const EngineSnapshot& snapshot, Value value) {
 
 std::vector<MetricSample> MissSamples(const Counters::MissReasons& miss) {
   const std::pair<const char*, uint64_t> reasons[] = {
-      {"no_pool", miss.no_pool}, {"diverged", miss.diverged},   {"evicted", miss.evicted},
-      {"window", miss.window},   {"recurrent", miss.recurrent}, {"adapter", miss.adapter},
-      {"split", miss.split},
+      {"no_pool", miss.no_pool},     {"diverged", miss.diverged},   {"evicted", miss.evicted},
+      {"window", miss.window},       {"recurrent", miss.recurrent}, {"adapter", miss.adapter},
+      {"self_test", miss.self_test},
   };
   std::vector<MetricSample> samples;
   for (const auto& [reason, count] : reasons) {

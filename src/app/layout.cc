@@ -7,6 +7,7 @@ namespace polykv {
 namespace {
 
 constexpr int32_t kMaxSequences = 256;  // llama.cpp's limit
+constexpr int32_t kCostlyPools = 4;     // where each takes memory even if it is not used
 constexpr int32_t kEmbeds = 32;         // prompts in a batch, if possible: short ones fill it then
 constexpr int64_t kCellOverhead =
     64;                            // bytes per cell beside keys and values: position, sequence set
@@ -19,14 +20,16 @@ int32_t AtMostTrained(int32_t n_ctx, const ModelInfo& info) {
 }
 
 int32_t MaxPools(const LayoutRequest& request, const Options& options) {
+  if (options.pools_given) return options.max_pools;
   if (request.split_cache) return 0;
-  return request.shares || options.pools_given ? options.max_pools : 0;
+  return request.sharing == Sharing::kAnyPosition ? options.max_pools : kCostlyPools;
 }
 
-int32_t MaxSessions(const LayoutRequest& request, const Options& options) {
-  if (request.split_cache) return 0;
+// Requests with a pool are sessions.
+int32_t MaxSessions(const LayoutRequest& request, const Options& options, int32_t max_pools) {
   if (options.sessions_given) return options.max_sessions;
-  return request.shares ? 2 * request.n_parallel : request.n_parallel;
+  if (request.split_cache) return max_pools > 0 ? request.n_parallel : 0;
+  return request.sharing == Sharing::kAnyPosition ? 2 * request.n_parallel : request.n_parallel;
 }
 
 // Sequences for the prompts of an embedding batch beside `n_others`; 0: none can be had. libllama
@@ -58,7 +61,7 @@ Result<EngineConfig> PlanSequences(const LayoutRequest& request, const Options& 
   EngineConfig config;
   config.n_parallel = request.n_parallel;
   config.max_pools = MaxPools(request, options);
-  config.max_sessions = MaxSessions(request, options);
+  config.max_sessions = MaxSessions(request, options, config.max_pools);
   config.prefill_chunk = options.prefill_chunk;
   config.max_waiting = options.max_waiting;
   config.grace_ms = options.grace_ms;

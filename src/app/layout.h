@@ -15,18 +15,19 @@ namespace polykv {
 // What the command line, after llama-server's own adjustments, and the model say of it.
 struct LayoutRequest {
   int32_t n_parallel = 4;
-  bool kv_unified = true;      // as llama-server would have it
-  bool split_cache = false;    // one buffer per sequence, also here
-  bool shares = true;          // the model's cells can belong to several sequences
-  bool embedding = false;      // prompts are to be embedded
-  int32_t n_ubatch = 512;      // with embedding
-  int32_t n_ctx = 0;           // with embedding; 0: the model's own
-  int32_t per_slot_limit = 0;  // --kv-unified-per-slot; 0: none
+  bool kv_unified = true;                   // as llama-server would have it
+  bool split_cache = false;                 // one buffer per sequence, also here
+  Sharing sharing = Sharing::kAnyPosition;  // of the model
+  bool embedding = false;                   // prompts are to be embedded
+  int32_t n_ubatch = 512;                   // with embedding
+  int32_t n_ctx = 0;                        // with embedding; 0: the model's own
+  int32_t per_slot_limit = 0;               // --kv-unified-per-slot; 0: none
 };
 
-// Slots, pools, sessions and embedding batches. Where nothing is shared, a sequence more costs
-// memory and a pool is of no use: unless the options say otherwise there are none then, and as many
-// sessions as slots. A Problem if all need more sequences than llama.cpp has.
+// Slots, pools, sessions and embedding batches. With plain attention in a unified cache a sequence
+// more costs nothing. A window and a recurrent state take memory for each one: unless the options
+// say otherwise there are fewer then. In a split cache it costs as much as a slot: there are none.
+// A Problem if all need more sequences than llama.cpp has.
 Result<EngineConfig> PlanSequences(const LayoutRequest& request, const Options& options);
 
 // Size of the one cache that stands for what llama-server would make of -c `n_ctx` (0: the model's

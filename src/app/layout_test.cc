@@ -27,29 +27,36 @@ TEST(PlanSequencesTest, NothingBesidesSlotsTakesNoReserve) {
   EXPECT_EQ(config.value().n_seq_max(), 4);
 }
 
-TEST(PlanSequencesTest, WhereNothingIsSharedOnlySessionsTakeMore) {
-  const LayoutRequest request = {.n_parallel = 4, .shares = false};
-  const EngineConfig config = PlanSequences(request, {}).value();
-  EXPECT_EQ(config.max_pools, 0);
-  EXPECT_EQ(config.max_sessions, 4);
-  EXPECT_EQ(config.n_seq_max(), 4 + 4);
+TEST(PlanSequencesTest, WhereASequenceTakesMemoryThereAreFewer) {
+  for (const Sharing sharing : {Sharing::kWindow, Sharing::kAtTip}) {
+    const EngineConfig config = PlanSequences({.n_parallel = 3, .sharing = sharing}, {}).value();
+    EXPECT_EQ(config.max_pools, 4);
+    EXPECT_EQ(config.max_sessions, 3);
+    EXPECT_EQ(config.n_seq_max(), 3 + 4 + 3 + 2);
+  }
 }
 
-TEST(PlanSequencesTest, WhatIsAskedForIsThereAlsoWhereNothingIsShared) {
-  const LayoutRequest request = {.n_parallel = 4, .shares = false};
+TEST(PlanSequencesTest, ASplitCacheHasPoolsIfAskedFor) {
+  const LayoutRequest request = {.n_parallel = 3, .split_cache = true};
+  const EngineConfig none = PlanSequences(request, {}).value();
+  EXPECT_EQ(none.max_pools, 0);
+  EXPECT_EQ(none.max_sessions, 0);
+  EXPECT_EQ(none.n_seq_max(), 3);
+  const EngineConfig pools = PlanSequences(request, {.max_pools = 2, .pools_given = true}).value();
+  EXPECT_EQ(pools.max_pools, 2);
+  EXPECT_EQ(pools.max_sessions, 3) << "without sessions nobody could use them";
+}
+
+TEST(PlanSequencesTest, WhatIsAskedForIsThereEverywhere) {
   const Options options = {
-      .max_pools = 16, .max_sessions = 8, .pools_given = true, .sessions_given = true};
-  const EngineConfig config = PlanSequences(request, options).value();
-  EXPECT_EQ(config.max_pools, 16);
-  EXPECT_EQ(config.max_sessions, 8);
-}
-
-TEST(PlanSequencesTest, SplitCacheHasNoPoolsYet) {
-  Result<EngineConfig> config = PlanSequences({.n_parallel = 3, .split_cache = true}, {});
-  ASSERT_TRUE(config.ok());
-  EXPECT_EQ(config.value().max_pools, 0);
-  EXPECT_EQ(config.value().max_sessions, 0);
-  EXPECT_EQ(config.value().n_seq_max(), 3);
+      .max_pools = 16, .max_sessions = 5, .pools_given = true, .sessions_given = true};
+  for (const LayoutRequest& request :
+       {LayoutRequest{.sharing = Sharing::kWindow}, LayoutRequest{.sharing = Sharing::kAtTip},
+        LayoutRequest{.split_cache = true}}) {
+    const EngineConfig config = PlanSequences(request, options).value();
+    EXPECT_EQ(config.max_pools, 16);
+    EXPECT_EQ(config.max_sessions, 5);
+  }
 }
 
 TEST(PlanSequencesTest, EmbeddingsMakeTheSequencesADivisorOfTheBatch) {

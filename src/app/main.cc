@@ -24,10 +24,8 @@ int Serve(const polykv::ServerParams& params, const polykv::Options& options,
   for (const std::string& warning : params.warnings) {
     std::fprintf(stderr, "polykv-server: warning: %s\n", warning.c_str());
   }
-  if (params.split_cache && (options.pools_given || options.sessions_given)) {
-    std::fprintf(stderr, "polykv-server: warning: no pools and no sessions with --no-kv-unified\n");
-  }
-  if (params.params->ctx_shift && options.max_pools > 0 && !params.split_cache) {
+  const bool has_pools = options.max_pools > 0 && (!params.split_cache || options.pools_given);
+  if (params.params->ctx_shift && has_pools) {
     std::fprintf(
         stderr,
         "polykv-server: warning: --context-shift is for plain requests; one with a pool or "

@@ -25,11 +25,12 @@ struct Declaration {
 
 constexpr Declaration kDeclarations[] = {
     {"max-pools", &Options::max_pools, 0, 254,
-     "sequences kept for pools; 0: no pools, as by default where the model cannot share",
+     "sequences kept for pools; 0: no pools (at most 4 by default with a sliding window or a "
+     "recurrent state, none with --no-kv-unified: each takes memory there)",
      &Options::pools_given},
     {"max-sessions", &Options::max_sessions, 0, 254,
-     "sequences kept for sessions; 0: none (default: twice --parallel, once where the model cannot "
-     "share)",
+     "sequences kept for sessions; 0: none (default: twice --parallel, once with a sliding window "
+     "or a recurrent state, none with --no-kv-unified and without pools)",
      &Options::sessions_given},
     {"grace-ms", &Options::grace_ms, 0, kDayMs, "how long a pool without references lives on"},
     {"session-idle-ms", &Options::session_idle_ms, 1, std::numeric_limits<int32_t>::max(),

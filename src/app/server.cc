@@ -117,7 +117,38 @@ std::string HostMemoryText(const common_params& params) {
 }
 
 const char* SharingName(const ModelInfo& info) {
-  return info.sharing == Sharing::kAnyPosition ? "any_position" : "off";
+  switch (info.sharing) {
+    case Sharing::kAnyPosition:
+      return "any_position";
+    case Sharing::kWindow:
+      return "window";
+    case Sharing::kAtTip:
+      return "at_tip";
+    case Sharing::kOff:
+      break;
+  }
+  return "off";
+}
+
+std::string SharingText(const ModelInfo& info, bool swa_full) {
+  std::string text = SharingName(info);
+  switch (info.sharing) {
+    case Sharing::kAnyPosition:
+      return swa_full ? text + " (--swa-full)" : text;
+    case Sharing::kWindow:
+      return text + " (prefixes whose last " + std::to_string(info.n_swa) +
+             " tokens are still there; --swa-full: any)";
+    case Sharing::kAtTip:
+      return text + " (whole pools only: the model has a recurrent state)";
+    case Sharing::kOff:
+      break;
+  }
+  return text + " (" + info.sharing_reason + ")";
+}
+
+std::string MiBText(int64_t bytes) {
+  const int64_t tenths = (bytes * 10 + kMiB / 2) / kMiB;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
 }
 
 }  // namespace
@@ -156,7 +187,7 @@ std::optional<Problem> Server::Boot() {
   own_matmul_ = options_.matmul > 0 && InstallMatmul();
   Result<std::string> path = ResolveModelPath(params_.params.get());
   if (!path.ok()) return path.problem();
-  layout_.shares = layout_.split_cache || ReadSharingObstacle(*params_.params).empty();
+  layout_.sharing = ReadSharing(*params_.params);
   Result<EngineConfig> config = PlanSequences(layout_, options_);
   if (!config.ok()) return config.problem();
   config_ = config.value();
@@ -202,7 +233,7 @@ std::optional<Problem> Server::LoadModel() {
   params.n_ctx = CacheCells(layout_, params.n_ctx);
   if (auto problem = CheckCells(params.n_ctx, MemoryBytes())) return problem;
   Result<std::unique_ptr<LlamaBackend>> backend =
-      LlamaBackend::Load(std::move(params), config_.n_seq_max());
+      LlamaBackend::Load(std::move(params), config_.n_seq_max(), config_.max_pools > 0);
   if (!backend.ok()) return backend.problem();
   backend_ = std::move(backend.value());
   config_.n_ctx_plain = PlainContext(layout_, backend_->info());
@@ -259,6 +290,8 @@ std::string Server::PropsJson() const {
   props["cache_ram_mib"] = backend_->params().cache_ram_mib;
   props["seq_ids_max"] = config_.n_seq_max();
   props["bytes_per_cell"] = info.bytes_per_cell;
+  props["reserve_bytes"] = info.reserve_bytes;
+  props["bytes_per_sequence"] = info.bytes_per_sequence;
   props["grace_ms"] = config_.grace_ms;
   props["session_idle_ms"] = config_.session_idle_ms;
   props["max_waiting"] = config_.max_waiting;
@@ -285,12 +318,12 @@ std::string Server::Banner() const {
       line("sessions", number(config_.max_sessions) + ", context " + number(config_.n_ctx_session) +
                            " tokens, forgotten after " + number(config_.session_idle_ms) + " ms");
   text += line("KV", number(info.n_ctx) + " cells of " + number(info.bytes_per_cell) + " bytes, " +
-                         (info.unified ? "unified" : "split: no pools, no sessions") + ", " +
-                         number(config_.n_seq_max()) + " sequences");
+                         (info.unified ? "unified" : "split") + ", " + number(config_.n_seq_max()) +
+                         " sequences");
+  text += line("reserve", MiBText(info.reserve_bytes) + " for sequences beside the slots; " +
+                              MiBText(info.bytes_per_sequence) + " for each pool or session more");
   text += line("host", HostMemoryText(backend_->params()));
-  text += line("sharing", SharingName(info) + (info.sharing_reason.empty()
-                                                   ? std::string()
-                                                   : " (" + info.sharing_reason + ")"));
+  text += line("sharing", SharingText(info, backend_->params().swa_full));
   text += line("queue", number(config_.max_waiting) + " waiting requests, prefill chunk " +
                             number(config_.prefill_chunk) + " tokens, drain " +
                             number(options_.drain_ms) + " ms");

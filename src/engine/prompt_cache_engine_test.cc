@@ -65,11 +65,11 @@ TEST_F(PromptCacheTest, WithoutAHostStoreNothingIsSaved) {
 
 TEST_F(PromptCacheTest, TheStoreStaysWithinItsCap) {
   EngineConfig config = Config();
-  config.host_bytes = 900;
+  config.host_bytes = 1'300;
   Build(config);
   for (char c = 'a'; c <= 'h'; ++c) {
     Complete(std::string(20, c));
-    EXPECT_LE(engine_->Snapshot()->host_bytes, 900);
+    EXPECT_LE(engine_->Snapshot()->host_bytes, 1'300);
   }
   EXPECT_EQ(n_entries(), 1);
 }

@@ -9,9 +9,10 @@ namespace polykv {
 
 void SequenceCache::Share(Sequence& sequence, const std::shared_ptr<PoolNode>& pool, Pos length) {
   POLYKV_CHECK(sequence.id != kNoSeq && sequence.tokens.empty());
-  sequence.lease = pools_->Attach(pool, length);
+  sequence.lease = pools_->Attach(pool, backend_->info().unified ? length : 0);
   backend_->ShareRange(pool->seq, sequence.id, 0, length);
   sequence.tokens.assign(pool->prefix.tokens.begin(), pool->prefix.tokens.begin() + length);
+  private_cells_ += sequence.n_private();
 }
 
 void SequenceCache::Clone(Sequence& from, Sequence& to) {
@@ -92,6 +93,7 @@ void SequenceCache::Clear(Sequence& sequence) {
 void SequenceCache::KeepFirst(Sequence& sequence, Pos length) {
   private_cells_ -= sequence.n_private();
   sequence.tokens.resize(static_cast<size_t>(length));
+  if (length == 0) sequence.lease.Reset();
   if (sequence.lease.length() > length) sequence.lease.Shrink(length);
   private_cells_ += sequence.n_private();
 }

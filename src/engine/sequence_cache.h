@@ -25,8 +25,10 @@ class SequenceCache {
   int32_t free() const { return total() - used(); }
   int32_t private_cells() const { return private_cells_; }
 
-  // Cells [0, length) of the pool become the sequence's; metadata only.
-  // REQUIRES: the sequence has an id and is empty; the pool is resident; 0 < length <= its length.
+  // Cells [0, length) of the pool become the sequence's too; metadata only. In a split cache it
+  // gets a copy of its own, and its lease, of no length, keeps the pool in use.
+  // REQUIRES: the sequence has an id and is empty; the pool is resident; 0 < length <= its length;
+  // ShareablePrefix allows it.
   void Share(Sequence& sequence, const std::shared_ptr<PoolNode>& pool, Pos length);
 
   // `to` gives up what it holds and holds what `from` holds: the same cells, or a copy of them in a

@@ -92,7 +92,7 @@ struct Counters {
   uint64_t cancelled = 0;
   struct MissReasons {
     uint64_t no_pool = 0, diverged = 0, evicted = 0, window = 0, recurrent = 0, adapter = 0,
-             split = 0;
+             self_test = 0;
   } miss;
 };
 

@@ -5,24 +5,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
 
 namespace polykv {
 namespace {
-
-uint64_t Mix(uint64_t x) {  // splitmix64's finalizer
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
-uint64_t CellContent(Pos pos, Token token, uint64_t adapters) {
-  return Mix((static_cast<uint64_t>(pos) << 32) ^ static_cast<uint32_t>(token) ^ adapters);
-}
 
 class GreedySampler final : public Sampler {
  public:
@@ -62,14 +50,12 @@ class GreedySampler final : public Sampler {
 
 FakeBackend::FakeBackend(FakeBackendOptions options)
     : options_(options),
-      cells_(static_cast<size_t>(options.n_ctx)),
-      content_(static_cast<size_t>(options.n_seq_max)),
+      cells_(options.n_ctx, options.n_seq_max, options.n_swa, options.unified),
       recurrence_(static_cast<size_t>(options.n_seq_max)) {
-  POLYKV_CHECK(options.n_seq_max <= static_cast<int32_t>(kMaxSeq));
   info_.n_vocab = 257;
   info_.n_ctx = options.n_ctx;
-  info_.n_ctx_seq = options.n_ctx;
-  info_.n_ctx_train = options.n_ctx;
+  info_.n_ctx_seq = options.unified ? options.n_ctx : options.n_ctx / options.n_seq_max;
+  info_.n_ctx_train = info_.n_ctx_seq;
   info_.n_seq_max = options.n_seq_max;
   info_.n_batch = options.n_batch;
   info_.n_ubatch = options.n_ubatch;
@@ -78,61 +64,58 @@ FakeBackend::FakeBackend(FakeBackendOptions options)
   info_.generates = options.generates;
   info_.pooled = options.pooled;
   info_.embeds_in_parts = options.embeds_in_parts;
+  info_.unified = options.unified;
+  info_.n_swa = options.n_swa;
+  if (options.n_swa > 0) info_.sharing = Sharing::kWindow;
   if (options.recurrent) {
     info_.removes_ends = false;
-    info_.sharing = Sharing::kOff;
-    info_.sharing_reason = "recurrent";
+    info_.sharing = Sharing::kAtTip;
   }
   if (options.n_draft > 0) drafter_.emplace(this, options.n_draft, options.wrong_every);
 }
 
 void FakeBackend::ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) {
   POLYKV_CHECK(src != dst && dst < info_.n_seq_max && src < info_.n_seq_max);
-  for (Cell& cell : cells_) {
-    if (!cell.seqs.test(static_cast<size_t>(src)) || cell.pos < p0 || cell.pos >= p1) continue;
-    POLYKV_CHECK(!cell.seqs.test(static_cast<size_t>(dst)));
-    cell.seqs.set(static_cast<size_t>(dst));
-    content_[static_cast<size_t>(dst)] += CellContent(cell.pos, cell.token, cell.adapters);
-  }
+  POLYKV_CHECK(info_.unified || (p0 == 0 && Positions(dst).empty()));
+  const Recurrence& tip = recurrence_[static_cast<size_t>(src)];
+  POLYKV_CHECK(info_.unified || p1 == kToEnd || p1 > tip.last);
+  cells_.Share(src, dst, p0, p1);
+  recurrence_[static_cast<size_t>(dst)] = tip;
 }
 
-void FakeBackend::CloneSequence(SeqId src, SeqId dst) {
-  ShareRange(src, dst, 0, std::numeric_limits<Pos>::max());
-  recurrence_[static_cast<size_t>(dst)] = recurrence_[static_cast<size_t>(src)];
-}
+void FakeBackend::CloneSequence(SeqId src, SeqId dst) { ShareRange(src, dst, 0, kToEnd); }
 
 bool FakeBackend::RemoveRange(SeqId seq, Pos p0, Pos p1) {
   POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
   Recurrence& recurrence = recurrence_[static_cast<size_t>(seq)];
   if (p0 > 0 && p0 <= recurrence.last) return false;
   if (p0 == 0) recurrence = {};
-  for (Cell& cell : cells_) {
-    if (!cell.seqs.test(static_cast<size_t>(seq))) continue;
-    if (cell.pos < p0 || (p1 != kToEnd && cell.pos >= p1)) continue;
-    cell.seqs.reset(static_cast<size_t>(seq));
-    if (cell.seqs.none()) --n_used_;
-    content_[static_cast<size_t>(seq)] -= CellContent(cell.pos, cell.token, cell.adapters);
-  }
+  cells_.Remove(seq, p0, p1);
   return true;
 }
 
 void FakeBackend::ShiftPositions(SeqId seq, Pos p0, Pos p1, Pos delta) {
   POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max && info_.can_shift);
-  uint64_t& content = content_[static_cast<size_t>(seq)];
-  for (Cell& cell : cells_) {
-    if (!cell.seqs.test(static_cast<size_t>(seq))) continue;
-    if (cell.pos < p0 || (p1 != kToEnd && cell.pos >= p1)) continue;
-    POLYKV_CHECK(cell.seqs.count() == 1 && cell.pos + delta >= 0);
-    content -= CellContent(cell.pos, cell.token, cell.adapters);
-    cell.pos += delta;
-    content += CellContent(cell.pos, cell.token, cell.adapters);
-  }
+  cells_.Shift(seq, p0, p1, delta);
 }
 
 Pos FakeBackend::MinPos(SeqId seq) const {
-  if (options_.recurrent) return recurrence_[static_cast<size_t>(seq)].last;
-  const std::vector<Pos> positions = Positions(seq);
-  return positions.empty() ? -1 : positions.front();
+  return options_.recurrent ? recurrence_[static_cast<size_t>(seq)].last : cells_.MinPos(seq);
+}
+
+std::vector<MemoryUse> FakeBackend::MemoryUses() const {
+  std::vector<MemoryUse> uses = {
+      {"attn", cells_.n_used(), info_.n_ctx, info_.n_ctx * info_.bytes_per_cell}};
+  if (info_.n_swa > 0) {
+    uses.push_back({"swa", cells_.n_in_window(), info_.n_ctx, info_.n_ctx * info_.bytes_per_cell});
+  }
+  if (options_.recurrent) {
+    const auto n_used = std::count_if(recurrence_.begin(), recurrence_.end(),
+                                      [](const Recurrence& state) { return state.last >= 0; });
+    uses.push_back({"recurrent", static_cast<int32_t>(n_used), info_.n_seq_max,
+                    info_.n_seq_max * static_cast<int64_t>(sizeof(Recurrence))});
+  }
+  return uses;
 }
 
 // A line per cell: position, token, adapters.
@@ -140,8 +123,7 @@ Result<int64_t> FakeBackend::SaveSequence(SeqId seq, std::span<const Token> toke
                                           const std::string& path) {
   POLYKV_CHECK(Positions(seq).size() == tokens.size());
   std::ofstream file(path);
-  for (const Cell& cell : cells_) {
-    if (!cell.seqs.test(static_cast<size_t>(seq))) continue;
+  for (const FakeCell& cell : cells_.CellsOf(seq)) {
     file << cell.pos << ' ' << cell.token << ' ' << cell.adapters << '\n';
   }
   const auto n_bytes = static_cast<int64_t>(file.tellp());
@@ -150,11 +132,11 @@ Result<int64_t> FakeBackend::SaveSequence(SeqId seq, std::span<const Token> toke
   return n_bytes;
 }
 
-Result<std::vector<FakeBackend::Cell>> FakeBackend::ReadCells(const std::string& path) const {
+Result<std::vector<FakeCell>> FakeBackend::ReadCells(const std::string& path) const {
   std::ifstream file(path);
-  std::vector<Cell> cells;
-  for (Cell cell; file >> cell.pos >> cell.token >> cell.adapters;) cells.push_back(cell);
-  const auto invalid = [&](const Cell& cell) {
+  std::vector<FakeCell> cells;
+  for (FakeCell cell; file >> cell.pos >> cell.token >> cell.adapters;) cells.push_back(cell);
+  const auto invalid = [&](const FakeCell& cell) {
     return cell.pos < 0 || cell.pos >= static_cast<Pos>(cells.size()) || cell.token < 0 ||
            cell.token >= info_.n_vocab;
   };
@@ -165,30 +147,23 @@ Result<std::vector<FakeBackend::Cell>> FakeBackend::ReadCells(const std::string&
 }
 
 Result<std::vector<Token>> FakeBackend::ReadSavedTokens(const std::string& path) const {
-  const Result<std::vector<Cell>> cells = ReadCells(path);
+  const Result<std::vector<FakeCell>> cells = ReadCells(path);
   if (!cells.ok()) return cells.problem();
   std::vector<Token> tokens(cells.value().size());
-  for (const Cell& cell : cells.value()) tokens[static_cast<size_t>(cell.pos)] = cell.token;
+  for (const FakeCell& cell : cells.value()) tokens[static_cast<size_t>(cell.pos)] = cell.token;
   return tokens;
 }
 
 Result<int64_t> FakeBackend::LoadSequence(SeqId seq, int32_t n_tokens, const std::string& path) {
-  const Result<std::vector<Cell>> loaded = ReadCells(path);
+  const Result<std::vector<FakeCell>> loaded = ReadCells(path);
   if (!loaded.ok()) return loaded.problem();
-  const auto n_held = static_cast<int32_t>(Positions(seq).size());
   if (static_cast<int32_t>(loaded.value().size()) != n_tokens ||
-      n_tokens > info_.n_ctx - n_used_ + n_held) {
+      !cells_.HasRoomFor(
+          seq, loaded.value().size() - std::min(loaded.value().size(), Positions(seq).size()))) {
     return InvalidRequest("no room");
   }
   RemoveRange(seq, 0, kToEnd);
-  auto free = cells_.begin();
-  for (Cell cell : loaded.value()) {
-    free = std::find_if(free, cells_.end(), [](const Cell& other) { return other.seqs.none(); });
-    cell.seqs.set(static_cast<size_t>(seq));
-    *free = cell;
-    content_[static_cast<size_t>(seq)] += CellContent(cell.pos, cell.token, cell.adapters);
-  }
-  n_used_ += n_tokens;
+  for (const FakeCell& cell : loaded.value()) cells_.Put(seq, cell);
   return static_cast<int64_t>(std::filesystem::file_size(path));
 }
 
@@ -196,7 +171,8 @@ void FakeBackend::UseAdapters(const AdapterSet& adapters) {
   adapters_ = 0;
   for (const auto& [id, scale] : adapters.scales()) {
     POLYKV_CHECK(id < info_.n_adapters);
-    adapters_ = Mix(adapters_ ^ (static_cast<uint64_t>(id) << 32) ^ std::bit_cast<uint32_t>(scale));
+    adapters_ = FakeCells::Mix(adapters_ ^ (static_cast<uint64_t>(id) << 32) ^
+                               std::bit_cast<uint32_t>(scale));
   }
 }
 
@@ -222,7 +198,7 @@ std::vector<float> FakeBackend::Vector(SeqId seq, int32_t output_index) const {
   uint64_t content = info_.pooled ? embedded_.at(seq) : outputs_.at(output_index);
   std::vector<float> vector;
   for (int i = 0; i < 4; ++i) {
-    content = Mix(content);
+    content = FakeCells::Mix(content);
     vector.push_back(static_cast<float>(content % 1'000) / 1'000);
   }
   return vector;
@@ -234,8 +210,7 @@ DecodeStatus FakeBackend::Compute(const StepBatch& batch, bool all_are_outputs) 
     options_.clock->AdvanceUs(options_.step_us +
                               options_.token_us * static_cast<TimeUs>(batch.size()));
   }
-  const int32_t n_free = info_.n_ctx - n_used_;
-  if (std::exchange(refuse_next_, false) || static_cast<int32_t>(batch.size()) > n_free) {
+  if (std::exchange(refuse_next_, false) || !cells_.HasRoomFor(batch)) {
     return DecodeStatus::kNoRoom;
   }
   for (const BatchToken& entry : batch) {
@@ -243,18 +218,17 @@ DecodeStatus FakeBackend::Compute(const StepBatch& batch, bool all_are_outputs) 
   }
   outputs_.clear();
   embedded_.clear();
-  size_t next_cell = 0;
+  cells_.MoveWindows(batch);
   for (size_t i = 0; i < batch.size(); ++i) {
     const BatchToken& entry = batch[i];
     POLYKV_CHECK(entry.seq >= 0 && entry.seq < info_.n_seq_max);
     POLYKV_CHECK(entry.token >= 0 && entry.token < info_.n_vocab);
-    while (cells_[next_cell].seqs.any()) ++next_cell;
-    Put(cells_[next_cell], entry.seq, entry.pos, entry.token, adapters_);
-    const uint64_t content = content_[static_cast<size_t>(entry.seq)];
+    cells_.Put(entry.seq, {.pos = entry.pos, .token = entry.token, .adapters = adapters_});
+    const uint64_t content = cells_.SeenContent(entry.seq);
     Recurrence& recurrence = recurrence_[static_cast<size_t>(entry.seq)];
     if (options_.recurrent) {
-      recurrence = {Mix(recurrence.mix ^ CellContent(entry.pos, entry.token, adapters_)),
-                    entry.pos};
+      const uint64_t cell = FakeCells::ContentOf(entry.pos, entry.token, adapters_);
+      recurrence = {FakeCells::Mix(recurrence.mix ^ cell), entry.pos};
     }
     const bool is_output = entry.output || all_are_outputs;
     if (is_output) outputs_[static_cast<int32_t>(i)] = content + recurrence.mix;
@@ -264,52 +238,46 @@ DecodeStatus FakeBackend::Compute(const StepBatch& batch, bool all_are_outputs) 
   return DecodeStatus::kOk;
 }
 
-void FakeBackend::Put(Cell& cell, SeqId seq, Pos pos, Token token, uint64_t adapters) {
-  cell = {.pos = pos, .token = token, .adapters = adapters, .seqs = {}};
-  cell.seqs.set(static_cast<size_t>(seq));
-  ++n_used_;
-  content_[static_cast<size_t>(seq)] += CellContent(pos, token, adapters);
-}
-
-std::vector<FakeBackend::SavedCell> FakeBackend::CellsOf(SeqId seq) const {
-  std::vector<SavedCell> cells;
-  for (const Cell& cell : cells_) {
-    if (!cell.seqs.test(static_cast<size_t>(seq))) continue;
-    cells.push_back({cell.pos, cell.token, cell.adapters});
-  }
-  return cells;
+// A state is the recurrence, then cells: all, or with a window those that it has.
+size_t FakeBackend::SavedCells(SeqId seq, StateParts parts) const {
+  const std::vector<FakeCell> cells = cells_.CellsOf(seq);
+  if (parts == StateParts::kAll) return cells.size();
+  if (info_.n_swa == 0) return 0;
+  return static_cast<size_t>(std::count_if(cells.begin(), cells.end(),
+                                           [](const FakeCell& cell) { return cell.in_window; }));
 }
 
 size_t FakeBackend::StateSize(SeqId seq, StateParts parts) const {
-  const size_t n_cells = parts == StateParts::kAll ? CellsOf(seq).size() : 0;
-  return sizeof(Recurrence) + n_cells * sizeof(SavedCell);
+  return sizeof(Recurrence) + SavedCells(seq, parts) * sizeof(FakeCell);
 }
 
 void FakeBackend::SaveState(SeqId seq, StateParts parts, std::span<uint8_t> bytes) const {
   POLYKV_CHECK(bytes.size() == StateSize(seq, parts));
   std::memcpy(bytes.data(), &recurrence_[static_cast<size_t>(seq)], sizeof(Recurrence));
-  if (parts == StateParts::kUnremovable) return;
-  const std::vector<SavedCell> cells = CellsOf(seq);
+  std::vector<FakeCell> cells = cells_.CellsOf(seq);
+  if (parts == StateParts::kUnremovable) {
+    std::erase_if(cells,
+                  [this](const FakeCell& cell) { return info_.n_swa == 0 || !cell.in_window; });
+  }
   if (cells.empty()) return;
-  std::memcpy(bytes.data() + sizeof(Recurrence), cells.data(), cells.size() * sizeof(SavedCell));
+  std::memcpy(bytes.data() + sizeof(Recurrence), cells.data(), cells.size() * sizeof(FakeCell));
 }
 
 bool FakeBackend::LoadState(SeqId seq, StateParts parts, std::span<const uint8_t> bytes) {
   POLYKV_CHECK(bytes.size() >= sizeof(Recurrence));
-  Recurrence& recurrence = recurrence_[static_cast<size_t>(seq)];
+  const std::span<const uint8_t> saved = bytes.subspan(sizeof(Recurrence));
+  std::vector<FakeCell> cells(saved.size() / sizeof(FakeCell));
+  if (!cells.empty()) std::memcpy(cells.data(), saved.data(), saved.size());
   if (parts == StateParts::kAll) {
     RemoveRange(seq, 0, kToEnd);
-    const std::span<const uint8_t> saved = bytes.subspan(sizeof(Recurrence));
-    std::vector<SavedCell> cells(saved.size() / sizeof(SavedCell));
-    if (static_cast<int32_t>(cells.size()) > info_.n_ctx - n_used_) return false;
-    if (!cells.empty()) std::memcpy(cells.data(), saved.data(), saved.size());
-    size_t next_cell = 0;
-    for (const SavedCell& cell : cells) {
-      while (cells_[next_cell].seqs.any()) ++next_cell;
-      Put(cells_[next_cell], seq, cell.pos, cell.token, cell.adapters);
-    }
+    if (!cells_.HasRoomFor(seq, cells.size())) return false;
+    for (const FakeCell& cell : cells) cells_.Put(seq, cell);
+  } else if (info_.n_swa > 0) {
+    std::vector<Pos> positions;
+    for (const FakeCell& cell : cells) positions.push_back(cell.pos);
+    cells_.SetWindow(seq, positions);
   }
-  std::memcpy(&recurrence, bytes.data(), sizeof(Recurrence));
+  std::memcpy(&recurrence_[static_cast<size_t>(seq)], bytes.data(), sizeof(Recurrence));
   return true;
 }
 
@@ -324,14 +292,14 @@ void FakeBackend::Sample(std::span<SampleJob> jobs) {
 }
 
 Token FakeBackend::ChoiceAfter(SeqId seq, std::span<const Token> ahead) const {
-  uint64_t content = content_[static_cast<size_t>(seq)];
+  uint64_t content = cells_.Content(seq);
   auto pos = static_cast<Pos>(Positions(seq).size());
-  for (const Token token : ahead) content += CellContent(pos++, token, adapters_);
+  for (const Token token : ahead) content += FakeCells::ContentOf(pos++, token, adapters_);
   return ChoiceOf(content);
 }
 
 Token FakeBackend::ChoiceOf(uint64_t content) const {
-  const uint64_t choice = Mix(content);
+  const uint64_t choice = FakeCells::Mix(content);
   if (options_.eog_every > 0 && (choice >> 32) % static_cast<uint64_t>(options_.eog_every) == 0) {
     return kEndOfGeneration;
   }
@@ -353,15 +321,6 @@ std::vector<Token> FakeBackend::Tokenize(std::string_view text, bool /*add_speci
 
 std::unique_ptr<Sampler> FakeBackend::MakeSampler(const std::string& reasoning_end) {
   return std::make_unique<GreedySampler>(this, Tokenize(reasoning_end, false, false));
-}
-
-std::vector<Pos> FakeBackend::Positions(SeqId seq) const {
-  std::vector<Pos> positions;
-  for (const Cell& cell : cells_) {
-    if (cell.seqs.test(static_cast<size_t>(seq))) positions.push_back(cell.pos);
-  }
-  std::sort(positions.begin(), positions.end());
-  return positions;
 }
 
 }  // namespace polykv

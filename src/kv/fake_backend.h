@@ -4,7 +4,6 @@
 // manual clock.
 #pragma once
 
-#include <bitset>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -14,17 +13,20 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "kv/fake_cells.h"
 #include "kv/fake_drafter.h"
 #include "kv/model_backend.h"
 
 namespace polykv {
 
 struct FakeBackendOptions {
-  int32_t n_ctx = 4096;
+  int32_t n_ctx = 4096;  // cells of all sequences together
   int32_t n_seq_max = 64;
   int32_t n_batch = 2048;
   int32_t n_ubatch = 512;
   int32_t n_adapters = 0;
+  bool unified = true;     // false: each sequence has n_ctx / n_seq_max cells, shares are copies
+  int32_t n_swa = 0;       // the model has layers that see that many tokens only
   bool recurrent = false;  // beside the cells a state that only goes forward, as hybrid models
   bool generates = true;   // false: no cells, as ModelInfo says
   bool pooled = true;      // Embed: a vector per sequence
@@ -50,6 +52,8 @@ class FakeBackend final : public ModelBackend {
   bool RemoveRange(SeqId seq, Pos p0, Pos p1) override;
   void ShiftPositions(SeqId seq, Pos p0, Pos p1, Pos delta) override;
   Pos MinPos(SeqId seq) const override;
+  int32_t HighestCell() const override { return cells_.Highest(); }
+  std::vector<MemoryUse> MemoryUses() const override;
   size_t StateSize(SeqId seq, StateParts parts) const override;
   void SaveState(SeqId seq, StateParts parts, std::span<uint8_t> bytes) const override;
   bool LoadState(SeqId seq, StateParts parts, std::span<const uint8_t> bytes) override;
@@ -71,9 +75,9 @@ class FakeBackend final : public ModelBackend {
   // Greedy. EndReasoning makes it say `reasoning_end`. Stays valid as long as the backend.
   std::unique_ptr<Sampler> MakeSampler(const std::string& reasoning_end = "");
 
-  int32_t CellsUsed() const { return n_used_; }
+  int32_t CellsUsed() const { return cells_.n_used(); }
   // Positions that `seq` holds, ascending.
-  std::vector<Pos> Positions(SeqId seq) const;
+  std::vector<Pos> Positions(SeqId seq) const { return cells_.Positions(seq); }
   // Every batch that has a token of `seq` fails from now on; kNoSeq: none does.
   void FailSequence(SeqId seq) { failing_seq_ = seq; }
   // The next batch finds no room whatever is free.
@@ -90,36 +94,20 @@ class FakeBackend final : public ModelBackend {
  private:
   DecodeStatus Compute(const StepBatch& batch, bool all_are_outputs);
 
-  static constexpr size_t kMaxSeq = 256;
   Token ChoiceOf(uint64_t content) const;
-  struct Cell {
-    Pos pos = 0;
-    Token token = 0;
-    uint64_t adapters = 0;  // a mix of those it was computed with; 0: none
-    std::bitset<kMaxSeq> seqs;
-  };
 
   // Of a recurrent model: a mix of every token so far, in order.
   struct Recurrence {
     uint64_t mix = 0;
     Pos last = -1;
   };
-  struct SavedCell {
-    Pos pos;
-    Token token;
-    uint64_t adapters;
-  };
 
-  void Put(Cell& cell, SeqId seq, Pos pos, Token token, uint64_t adapters);
-  std::vector<SavedCell> CellsOf(SeqId seq) const;
-
-  Result<std::vector<Cell>> ReadCells(const std::string& path) const;
+  size_t SavedCells(SeqId seq, StateParts parts) const;
+  Result<std::vector<FakeCell>> ReadCells(const std::string& path) const;
 
   FakeBackendOptions options_;
   ModelInfo info_;
-  std::vector<Cell> cells_;              // size n_ctx
-  int32_t n_used_ = 0;                   // cells that some sequence holds
-  std::vector<uint64_t> content_;        // per sequence: sum of a mix of its cells
+  FakeCells cells_;
   std::vector<Recurrence> recurrence_;   // per sequence; stays empty unless options say recurrent
   std::map<int32_t, uint64_t> outputs_;  // of the last batch: index → content at that token
   std::map<SeqId, uint64_t> embedded_;   // of the last batch: content of each sequence

@@ -18,9 +18,20 @@
 
 namespace polykv {
 
+// Which beginning of a sequence another one can share.
 enum class Sharing {
-  kAnyPosition,  // plain attention: any prefix of a sequence can be shared
-  kOff,          // sharing would be wrong or is not possible; `ModelInfo::sharing_reason` says why
+  kAnyPosition,  // plain attention: any
+  kWindow,       // a sliding window: any behind which the window is still there (pool/share_rule)
+  kAtTip,        // a recurrent state, alone or beside cells: the whole sequence only
+  kOff,          // none; `ModelInfo::sharing_reason` says why
+};
+
+// One of the memories that a model has for what it has read.
+struct MemoryUse {
+  std::string name;  // "attn", "swa" (cells of layers with a window), "recurrent" (states)
+  int32_t used = 0;  // cells or states that some sequence holds
+  int32_t total = 0;
+  int64_t bytes = 0;  // of all, used or not
 };
 
 struct ModelInfo {
@@ -32,9 +43,11 @@ struct ModelInfo {
   int32_t n_batch = 0;      // largest StepBatch
   int32_t n_ubatch = 0;     // tokens that are computed together
   int64_t bytes_per_cell = 0;
-  bool unified = true;  // one stream of cells; false: one buffer per sequence, nothing is shared
+  int64_t reserve_bytes = 0;       // of the memory: what the sequences beyond the slots take
+  int64_t bytes_per_sequence = 0;  // and what one more would
+  bool unified = true;  // one stream of cells; false: a buffer per sequence, a share is a copy
   Sharing sharing = Sharing::kAnyPosition;
-  std::string sharing_reason;    // "window", "recurrent", "split", "no_cells"; else empty
+  std::string sharing_reason;    // of kOff: "no_cells", "self_test"; else empty
   int32_t n_swa = 0;             // sliding window, 0: none or kept whole
   bool generates = true;         // false: no cells and no logits, so Embed only
   bool pooled = false;           // Embed gives a vector per sequence, else one per token
@@ -113,8 +126,13 @@ class ModelBackend {
 
   virtual const ModelInfo& info() const = 0;  // any thread; constant
 
-  // Adds `dst` to the cells of `src` in [p0, p1): metadata only, no copy of the cells.
-  // REQUIRES: info().sharing allows it, dst holds no cell in [p0, p1), both ids < n_seq_max.
+  // Adds `dst` to the cells of `src` in [p0, p1), p1 may be kToEnd. In a unified cache that is
+  // metadata only; in a split one `dst` gets its own copy, and everything of it is copied.
+  // A recurrent state has no range: whatever is asked, `dst` gets the state that `src` has at its
+  // end, in place of its own. So [0, p1) is a prefix only if p1 is the length of `src`; and what
+  // was parked as [p, kToEnd) comes back by sharing [0, p) first and [p, kToEnd) then.
+  // REQUIRES: info().sharing is not kOff, dst holds no cell in [p0, p1), both ids < n_seq_max; in a
+  // split cache p0 is 0, dst is empty and, with kAtTip, p1 is all of `src`.
   virtual void ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) = 0;
 
   // `dst` holds what `src` holds: the same cells in a unified cache, a copy of all of them in a
@@ -123,18 +141,27 @@ class ModelBackend {
   virtual void CloneSequence(SeqId src, SeqId dst) = 0;
 
   // Removes `seq` from its cells in [p0, p1) (p1 = kToEnd: all from p0); cells that nobody holds
-  // are free then. False if this memory cannot remove a part of a sequence; nothing changed then.
-  // Removing a whole sequence never fails.
+  // are free then. False if this memory cannot remove a part of a sequence, or not as long as
+  // another one stands at the same recurrent state; nothing changed then. Removing a whole sequence
+  // never fails. No other sequence changes, ever.
   virtual bool RemoveRange(SeqId seq, Pos p0, Pos p1) = 0;
 
   // Adds `delta` to the positions of `seq` in [p0, p1). No two cells of it may meet in one place.
   // REQUIRES: info().can_shift; no other sequence holds a cell of them.
   virtual void ShiftPositions(SeqId seq, Pos p0, Pos p1, Pos delta) = 0;
 
-  // Lowest position that `seq` still has cells for; -1 if it has none.
+  // Lowest position that `seq` still has cells for; -1 if it has none. Of a window it rises when
+  // other sequences compute and take the cells that no window of `seq` reaches any more.
   virtual Pos MinPos(SeqId seq) const = 0;
 
-  // Bytes that SaveState writes for what `seq` holds now.
+  // Where the used cells of the attention end: the highest index + 1, 0 if none is used, -1 if
+  // unknown. A step passes over all cells below it; of a split cache it is the longest buffer's.
+  virtual int32_t HighestCell() const = 0;
+
+  // Every memory of the model; empty if unknown.
+  virtual std::vector<MemoryUse> MemoryUses() const = 0;
+
+  // Bytes that SaveState writes for what `seq` holds now, copies just made included.
   virtual size_t StateSize(SeqId seq, StateParts parts) const = 0;
   // REQUIRES: bytes.size() == StateSize(seq, parts).
   virtual void SaveState(SeqId seq, StateParts parts, std::span<uint8_t> bytes) const = 0;

@@ -7,8 +7,11 @@
 #include <utility>
 
 #include "base/check.h"
+#include "llama/cell_share.h"
 #include "llama/llama_load.h"
+#include "llama/memory_internals.h"
 #include "llama/parallel.h"
+#include "llama/sharing_trial.h"
 #include "llama/slot_file.h"
 #include "log.h"
 
@@ -35,13 +38,15 @@ LlamaBackend::LlamaBackend(common_params params, common_init_result_ptr loaded)
 // On a thread that ends: OpenMP keeps the helpers of a thread that computed as long as it lives,
 // and once all helpers together outnumber the cores, none of them spins between two operations any
 // more. Each of the hundreds in a decode would then wait for a thread to wake up.
-Result<std::unique_ptr<LlamaBackend>> LlamaBackend::Load(common_params params, int32_t n_seq_max) {
-  return std::async(std::launch::async, &LlamaBackend::LoadHere, std::move(params), n_seq_max)
+Result<std::unique_ptr<LlamaBackend>> LlamaBackend::Load(common_params params, int32_t n_seq_max,
+                                                         bool test_sharing) {
+  return std::async(std::launch::async, &LlamaBackend::LoadHere, std::move(params), n_seq_max,
+                    test_sharing)
       .get();
 }
 
 Result<std::unique_ptr<LlamaBackend>> LlamaBackend::LoadHere(common_params params,
-                                                             int32_t n_seq_max) {
+                                                             int32_t n_seq_max, bool test_sharing) {
   Result<common_init_result_ptr> loaded = LoadModel(&params, n_seq_max);
   if (!loaded.ok()) return loaded.problem();
   std::unique_ptr<LlamaBackend> backend(
@@ -53,7 +58,18 @@ Result<std::unique_ptr<LlamaBackend>> LlamaBackend::LoadHere(common_params param
     backend->params_.ctx_shift = false;
   }
   if (std::optional<Problem> problem = backend->LoadDrafter()) return *std::move(problem);
+  if (test_sharing && backend->info_.sharing != Sharing::kOff) backend->TestSharing();
   return backend;
+}
+
+void LlamaBackend::TestSharing() {
+  if (!SharesCorrectly(*this, info_.sharing)) {
+    LOG_WRN("%s: shared cells do not go on as computed ones: no sharing\n", __func__);
+    info_.sharing = Sharing::kOff;
+    info_.sharing_reason = "self_test";
+  }
+  llama_memory_clear(memory_, /*data=*/false);
+  llama_perf_context_reset(context_);
 }
 
 // Measures what one more cell costs and whether it can be taken back, with two tokens that are
@@ -101,20 +117,23 @@ void LlamaBackend::ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) {
   POLYKV_CHECK(dst >= 0 && dst < info_.n_seq_max);
   POLYKV_CHECK(src != dst);
   POLYKV_CHECK(p0 >= 0 && (p1 == kToEnd || p1 >= p0));
-  llama_memory_seq_cp(memory_, src, dst, p0, p1);
+  POLYKV_CHECK(ShareCells(context_, info_.unified, src, dst, p0, p1));
   if (drafter_ != nullptr) drafter_->ShareRange(src, dst, p0, p1);
 }
 
 void LlamaBackend::CloneSequence(SeqId src, SeqId dst) {
   POLYKV_CHECK(src >= 0 && src < info_.n_seq_max);
   POLYKV_CHECK(dst >= 0 && dst < info_.n_seq_max && src != dst);
-  llama_memory_seq_cp(memory_, src, dst, -1, -1);
+  CloneCells(context_, info_.unified, src, dst);
   if (drafter_ != nullptr) drafter_->ShareRange(src, dst, 0, kToEnd);
 }
 
 bool LlamaBackend::RemoveRange(SeqId seq, Pos p0, Pos p1) {
   POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
   POLYKV_CHECK(p0 >= 0 && (p1 == kToEnd || p1 >= p0));
+  // libllama would take the state back for all that stand at it.
+  const bool cuts = p0 > 0 && p0 <= llama_memory_seq_pos_max(memory_, seq);
+  if (cuts && SharesTip(memory_, seq)) return false;
   if (!llama_memory_seq_rm(memory_, seq, p0, p1)) return false;
   if (drafter_ != nullptr) drafter_->RemoveRange(seq, p0, p1);
   return true;
@@ -132,6 +151,10 @@ Pos LlamaBackend::MinPos(SeqId seq) const {
   POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
   return llama_memory_seq_pos_min(memory_, seq);
 }
+
+int32_t LlamaBackend::HighestCell() const { return polykv::HighestCell(memory_); }
+
+std::vector<MemoryUse> LlamaBackend::MemoryUses() const { return polykv::MemoryUses(memory_); }
 
 bool LlamaBackend::HasDraftState(StateParts parts) const {
   return drafter_ != nullptr && parts == StateParts::kAll;

@@ -29,12 +29,15 @@ class LlamaBackend final : public ModelBackend {
   // split cache (not kv_unified) the cells grow with n_seq_max, so that each sequence keeps the
   // context that n_parallel of them would have had.
   //
+  // With `test_sharing`, info().sharing is off if a trial of it fails (llama/sharing_trial).
+  //
   // A Problem says in one line what is wrong: no model file, not a model, no memory for the
   // context, neither text generation nor --embedding. libllama's own log has the details.
   //
   // REQUIRES: llama_backend_init() was called; 1 <= params.n_parallel <= n_seq_max; with
   // params.embedding, n_seq_max divides min(params.n_ctx, params.n_ubatch).
-  static Result<std::unique_ptr<LlamaBackend>> Load(common_params params, int32_t n_seq_max);
+  static Result<std::unique_ptr<LlamaBackend>> Load(common_params params, int32_t n_seq_max,
+                                                    bool test_sharing = false);
 
   LlamaBackend(const LlamaBackend&) = delete;
   LlamaBackend& operator=(const LlamaBackend&) = delete;
@@ -62,6 +65,8 @@ class LlamaBackend final : public ModelBackend {
   bool RemoveRange(SeqId seq, Pos p0, Pos p1) override;
   void ShiftPositions(SeqId seq, Pos p0, Pos p1, Pos delta) override;
   Pos MinPos(SeqId seq) const override;
+  int32_t HighestCell() const override;
+  std::vector<MemoryUse> MemoryUses() const override;
   size_t StateSize(SeqId seq, StateParts parts) const override;
   void SaveState(SeqId seq, StateParts parts, std::span<uint8_t> bytes) const override;
   bool LoadState(SeqId seq, StateParts parts, std::span<const uint8_t> bytes) override;
@@ -83,9 +88,11 @@ class LlamaBackend final : public ModelBackend {
  private:
   LlamaBackend(common_params params, common_init_result_ptr loaded);
 
-  static Result<std::unique_ptr<LlamaBackend>> LoadHere(common_params params, int32_t n_seq_max);
+  static Result<std::unique_ptr<LlamaBackend>> LoadHere(common_params params, int32_t n_seq_max,
+                                                        bool test_sharing);
 
   void ProbeMemory();
+  void TestSharing();
   bool HasDraftState(StateParts parts) const;
   std::optional<Problem> LoadDrafter();
   DecodeStatus Compute(const StepBatch& batch, bool all_are_outputs);

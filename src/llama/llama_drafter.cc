@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "kv/model_backend.h"
+#include "llama/cell_share.h"
 #include "log.h"
 
 namespace polykv {
@@ -97,7 +98,7 @@ Result<std::unique_ptr<LlamaDrafter>> LlamaDrafter::Load(const common_params& pa
   }
   try {
     return std::unique_ptr<LlamaDrafter>(
-        new LlamaDrafter(wanted, std::move(draft_model), context, info.n_seq_max));
+        new LlamaDrafter(wanted, std::move(draft_model), context, info));
   } catch (const std::exception& error) {
     return Without(wanted, error.what());
   }
@@ -105,11 +106,14 @@ Result<std::unique_ptr<LlamaDrafter>> LlamaDrafter::Load(const common_params& pa
 
 LlamaDrafter::LlamaDrafter(const common_params_speculative& params,
                            common_speculative_init_result_ptr draft_model, llama_context* context,
-                           int32_t n_seq)
-    : params_(params), draft_model_(std::move(draft_model)), n_known_(static_cast<size_t>(n_seq)) {
+                           const ModelInfo& info)
+    : params_(params),
+      draft_model_(std::move(draft_model)),
+      unified_(info.unified),
+      n_known_(static_cast<size_t>(info.n_seq_max)) {
   params_.draft.ctx_tgt = context;
   params_.draft.ctx_dft = draft_model_ != nullptr ? draft_model_->context() : nullptr;
-  speculative_.reset(common_speculative_init(params_, static_cast<uint32_t>(n_seq)));
+  speculative_.reset(common_speculative_init(params_, static_cast<uint32_t>(info.n_seq_max)));
   POLYKV_CHECK(speculative_ != nullptr);
   n_max_ = common_speculative_n_max(speculative_.get());
   if (draft_model_ == nullptr) return;
@@ -149,7 +153,7 @@ void LlamaDrafter::Accept(SeqId seq, int32_t n_accepted) {
 }
 
 void LlamaDrafter::ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) {
-  if (memory_ != nullptr) llama_memory_seq_cp(memory_, src, dst, p0, p1);
+  if (memory_ != nullptr) ShareCells(draft_model_->context(), unified_, src, dst, p0, p1);
 }
 
 void LlamaDrafter::RemoveRange(SeqId seq, Pos p0, Pos p1) {

@@ -57,13 +57,14 @@ class LlamaDrafter final : public Drafter {
  private:
   LlamaDrafter(const common_params_speculative& params,
                common_speculative_init_result_ptr draft_model, llama_context* context,
-               int32_t n_seq);
+               const ModelInfo& info);
   // Forgets the sequence's cells if they do not end at `n_tokens`.
   void Align(SeqId seq, Pos n_tokens);
 
   common_params_speculative params_;
   common_speculative_init_result_ptr draft_model_;  // null: n-grams
   llama_memory_t memory_ = nullptr;                 // the draft model's; null: n-grams
+  const bool unified_;                              // ModelInfo::unified, here too
   common_speculative_ptr speculative_;
   common_batch batch_;
   int32_t n_max_ = 0;

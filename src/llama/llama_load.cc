@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "llama/llama_drafter.h"
+#include "llama/memory_internals.h"
 #include "llama/sharing_probe.h"
 #include "log.h"
 #include "speculative.h"
@@ -76,6 +77,16 @@ common_params WithSequences(common_params params, int32_t n_seq_max) {
   return params;
 }
 
+// Quantized cells come in blocks that must divide what a head keeps of a token.
+std::string CacheTypeHint(const common_params& params) {
+  std::string types;
+  for (const ggml_type type : {params.cache_type_k, params.cache_type_v}) {
+    if (ggml_is_quantized(type)) types += std::string(" ") + ggml_type_name(type);
+  }
+  return types.empty() ? ""
+                       : " (its heads may not divide into blocks of the cache type" + types + ")";
+}
+
 Problem ExplainFailure(const common_params& params, const common_init_result_ptr& loaded) {
   const std::string& path = params.model.path;
   if (loaded == nullptr || loaded->model() == nullptr) {
@@ -87,7 +98,8 @@ Problem ExplainFailure(const common_params& params, const common_init_result_ptr
       params.n_ctx == 0 ? "the model's own size" : std::to_string(params.n_ctx) + " tokens";
   return LoadProblem("cannot create a context of " + tokens + " and " +
                      std::to_string(params.n_parallel) + " sequences for model '" + path +
-                     "': too little memory, or an adapter or option that does not fit the model");
+                     "': too little memory, or an adapter or option that does not fit the model" +
+                     CacheTypeHint(params));
 }
 
 std::string UnsupportedReason(const common_params& params, const llama_model* model,
@@ -112,9 +124,25 @@ bool EmbedsInParts(const llama_context* context) {
          (pooling == LLAMA_POOLING_TYPE_RANK && llama_get_causal_attn(context));
 }
 
-std::string SharingReason(const llama_model* model, const ModelInfo& info, bool swa_full) {
-  if (!info.generates) return "no_cells";
-  return info.unified ? SharingObstacle(model, swa_full) : "split";
+// Cells of the window layers of a unified cache for `n_seq` sequences (llama-kv-cache-iswa.cpp).
+int64_t WindowCells(const ModelInfo& info, int32_t n_seq) {
+  const int64_t wanted = int64_t{info.n_swa} * n_seq + info.n_ubatch;
+  return GGML_PAD(std::min<int64_t>(info.n_ctx, wanted), 256);
+}
+
+// What `use` would take if there were `n_seq` sequences.
+int64_t BytesWith(int32_t n_seq, const MemoryUse& use, const ModelInfo& info) {
+  if (!info.unified || use.name == "recurrent") return use.bytes / info.n_seq_max * n_seq;
+  if (use.name != "swa" || info.n_swa == 0) return use.bytes;
+  return use.bytes / use.total * WindowCells(info, n_seq);
+}
+
+void MeasureSequences(const std::vector<MemoryUse>& uses, int32_t n_parallel, ModelInfo* info) {
+  for (const MemoryUse& use : uses) {
+    if (use.total == 0) continue;
+    info->reserve_bytes += use.bytes - BytesWith(n_parallel, use, *info);
+    info->bytes_per_sequence += BytesWith(info->n_seq_max + 1, use, *info) - use.bytes;
+  }
 }
 
 // Why loading need not be tried; empty: nothing speaks against it.
@@ -125,6 +153,11 @@ std::string RefusalReason(const common_params& params, int32_t n_seq_max) {
   }
   if (!params.kv_unified && params.n_ctx == 0 && n_seq_max > params.n_parallel) {
     return "pools or sessions in a split cache need a context size: use -c N";
+  }
+  if (ggml_is_quantized(params.cache_type_v) &&
+      params.flash_attn_type == LLAMA_FLASH_ATTN_TYPE_DISABLED) {
+    return std::string("a V cache of type ") + ggml_type_name(params.cache_type_v) +
+           " needs flash attention: drop -fa off, or use -ctv f16";
   }
   const std::string unreadable = UnreadableReason(params.model.path);
   if (!unreadable.empty()) return unreadable;
@@ -178,8 +211,11 @@ ModelInfo DescribeModel(const llama_model* model, const llama_context* context,
   info.generates = llama_get_memory(context) != nullptr;
   info.pooled = llama_pooling_type(context) != LLAMA_POOLING_TYPE_NONE;
   info.embeds_in_parts = EmbedsInParts(context);
-  info.sharing_reason = SharingReason(model, info, params.swa_full);
-  info.sharing = info.sharing_reason.empty() ? Sharing::kAnyPosition : Sharing::kOff;
+  info.sharing = info.generates ? SharingOf(model, params.swa_full) : Sharing::kOff;
+  info.sharing_reason = info.generates ? "" : "no_cells";
+  if (info.generates) {
+    MeasureSequences(MemoryUses(llama_get_memory(context)), params.n_parallel, &info);
+  }
   return info;
 }
 

@@ -23,18 +23,18 @@ class QuietLlama {
 
 }  // namespace
 
-std::string SharingObstacle(const llama_model* model, bool swa_full) {
-  if (llama_model_is_recurrent(model) || llama_model_is_hybrid(model)) return "recurrent";
-  return llama_model_n_swa(model) > 0 && !swa_full ? "window" : "";
+Sharing SharingOf(const llama_model* model, bool swa_full) {
+  if (llama_model_is_recurrent(model) || llama_model_is_hybrid(model)) return Sharing::kAtTip;
+  return llama_model_n_swa(model) > 0 && !swa_full ? Sharing::kWindow : Sharing::kAnyPosition;
 }
 
-std::string ReadSharingObstacle(common_params params) {
+Sharing ReadSharing(common_params params) {
   const QuietLlama quiet;
   llama_model_params model_params = common_model_params_to_llama(params);
   model_params.no_alloc = true;
   model_params.load_mode = LLAMA_LOAD_MODE_NONE;
   const llama_model_ptr model(llama_model_load_from_file(params.model.path.c_str(), model_params));
-  return model != nullptr ? SharingObstacle(model.get(), params.swa_full) : "";
+  return model != nullptr ? SharingOf(model.get(), params.swa_full) : Sharing::kAnyPosition;
 }
 
 }  // namespace polykv

@@ -1,19 +1,17 @@
-// Whether what a model keeps of its tokens can belong to several sequences at once.
+// What a model allows of its tokens' memory to belong to several sequences.
 #pragma once
 
-#include <string>
-
 #include "common.h"
+#include "kv/model_backend.h"
 #include "llama.h"
 
 namespace polykv {
 
-// What speaks against it: "window" or "recurrent"; empty: nothing. `swa_full`: the cells that have
-// left a sliding window are kept.
-std::string SharingObstacle(const llama_model* model, bool swa_full);
+// `swa_full`: the cells that have left a sliding window are kept.
+Sharing SharingOf(const llama_model* model, bool swa_full);
 
-// The same of the model that `params` name, without reading its weights. Empty also if it cannot be
-// read; loading it will say why.
-std::string ReadSharingObstacle(common_params params);
+// The same of the model that `params` name, without reading its weights. Any position also if it
+// cannot be read; loading it will say why.
+Sharing ReadSharing(common_params params);
 
 }  // namespace polykv

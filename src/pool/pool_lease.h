@@ -18,10 +18,10 @@ class PoolLease {
   PoolLease& operator=(PoolLease&& other) noexcept;
   ~PoolLease() { Reset(); }
 
-  const PoolNode* node() const { return node_.get(); }
-  Pos length() const { return length_; }  // 0: holds nothing
-  void Shrink(Pos length);                // REQUIRES: 0 <= length <= length()
-  PoolLease Another() const;              // of the same length, for another sequence
+  const PoolNode* node() const { return node_.get(); }  // null: no lease
+  Pos length() const { return length_; }                // 0: holds no cells
+  void Shrink(Pos length);                              // REQUIRES: 0 <= length <= length()
+  PoolLease Another() const;                            // of the same length, for another sequence
   void Reset();
 
  private:

@@ -92,7 +92,7 @@ void PoolTree::AddName(PoolNode& node, std::string name) {
 
 PoolLease PoolTree::Attach(const std::shared_ptr<PoolNode>& node, Pos length) {
   POLYKV_CHECK(node->residency == Residency::kResident);
-  POLYKV_CHECK(length > 0 && length <= node->length());
+  POLYKV_CHECK(length >= 0 && length <= node->length());
   return PoolLease(this, node, length);
 }
 

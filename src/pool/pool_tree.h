@@ -31,7 +31,8 @@ class PoolTree {
   // One more name for the pool. REQUIRES: the name is free.
   void AddName(PoolNode& node, std::string name);
 
-  // REQUIRES: resident, 0 < length <= node's length.
+  // A length of 0 holds no cells, but keeps the pool in use.
+  // REQUIRES: resident, 0 <= length <= node's length.
   PoolLease Attach(const std::shared_ptr<PoolNode>& node, Pos length);
 
   // The cells of a sequence that holds `tokens`, the first of them by `lease`, become a node of

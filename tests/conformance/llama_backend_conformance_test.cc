@@ -1,4 +1,5 @@
 #include "conformance/backend_conformance.h"
+#include "conformance/sharing_conformance.h"
 #include "integration/real_cells.h"
 #include "integration/test_model.h"
 
@@ -7,6 +8,7 @@ namespace {
 
 class LlamaSubject final : public ConformanceSubject {
  public:
+  explicit LlamaSubject(const TestModelOptions& options) : backend_(LoadTestModel(options)) {}
   ModelBackend& backend() override { return *backend_; }
   std::unique_ptr<Sampler> MakeGreedySampler() override {
     return polykv::MakeGreedySampler(*backend_);
@@ -17,24 +19,67 @@ class LlamaSubject final : public ConformanceSubject {
     return cells.used;
   }
   std::vector<Pos> Positions(SeqId seq) const override {
-    return ReadRealCells(*backend_).positions[seq];
+    RealCells cells = ReadRealCells(*backend_);
+    const auto tip = cells.tips.find(seq);
+    if (cells.positions.empty() && tip != cells.tips.end()) return PositionsUpTo(tip->second + 1);
+    return cells.positions[seq];
   }
 
  private:
-  // Micro-batches much smaller than a batch, so that a Decode can fail halfway if at all.
-  std::unique_ptr<LlamaBackend> backend_ =
-      LoadTestModel({.n_ctx = 256,
-                     .n_parallel = 4,
-                     .n_seq_max = 16,
-                     .n_batch = 256,
-                     .n_ubatch = 32,
-                     .embedding = true,
-                     .drafts = TestModelOptions::Drafts::kFromText});
+  std::unique_ptr<LlamaBackend> backend_;
 };
 
-std::unique_ptr<ConformanceSubject> MakeLlamaSubject() { return std::make_unique<LlamaSubject>(); }
+// Micro-batches much smaller than a batch, so that a Decode can fail halfway if at all.
+std::unique_ptr<ConformanceSubject> MakeLlamaSubject() {
+  return std::make_unique<LlamaSubject>(
+      TestModelOptions{.n_ctx = 256,
+                       .n_parallel = 4,
+                       .n_seq_max = 16,
+                       .n_batch = 256,
+                       .n_ubatch = 32,
+                       .embedding = true,
+                       .drafts = TestModelOptions::Drafts::kFromText});
+}
 
 INSTANTIATE_TEST_SUITE_P(Llama, BackendConformanceTest, testing::Values(&MakeLlamaSubject));
+
+// A window of a sequence and a micro-batch fill the cells for windows, so that they are soon taken.
+TestModelOptions SharingOptions(bool unified) {
+  return {.n_ctx = unified ? 1024 : 6 * 256,
+          .n_parallel = 6,
+          .n_seq_max = 6,
+          .n_batch = 256,
+          .n_ubatch = 32,
+          .unified = unified};
+}
+
+// A window that is kept whole, and drafts, whose memory is shared along.
+template <bool kUnified>
+std::unique_ptr<ConformanceSubject> MakePlain() {
+  TestModelOptions options = SharingOptions(kUnified);
+  options.path = TinyModelPath("gemma3");
+  options.swa_full = true;
+  options.drafts = TestModelOptions::Drafts::kFromModel;
+  return std::make_unique<LlamaSubject>(options);
+}
+
+constexpr char kGemma3[] = "gemma3";
+constexpr char kMamba[] = "mamba";
+constexpr char kJamba[] = "jamba";
+
+template <const char* kArchitecture, bool kUnified>
+std::unique_ptr<ConformanceSubject> MakeTiny() {
+  TestModelOptions options = SharingOptions(kUnified);
+  options.path = TinyModelPath(kArchitecture);
+  return std::make_unique<LlamaSubject>(options);
+}
+
+INSTANTIATE_TEST_SUITE_P(LlamaUnified, SharingConformanceTest,
+                         testing::Values(&MakePlain<true>, &MakeTiny<kGemma3, true>,
+                                         &MakeTiny<kMamba, true>, &MakeTiny<kJamba, true>));
+INSTANTIATE_TEST_SUITE_P(LlamaSplit, SharingConformanceTest,
+                         testing::Values(&MakePlain<false>, &MakeTiny<kGemma3, false>,
+                                         &MakeTiny<kMamba, false>, &MakeTiny<kJamba, false>));
 
 }  // namespace
 }  // namespace polykv

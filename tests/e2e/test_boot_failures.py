@@ -62,6 +62,11 @@ def test_a_missing_draft_model(server_binary: Path, model: Path, tmp_path: Path)
     assert missing in refusal(server_binary, flags)
 
 
+def test_a_quantized_value_cache_without_flash_attention(server_binary: Path, model: Path) -> None:
+    flags = with_port("-m", str(model), "-ctv", "q8_0", "-fa", "off")
+    assert "flash attention" in refusal(server_binary, flags)
+
+
 @pytest.mark.parametrize("kind", ["garbage", "empty", "cut off", "a directory"])
 def test_a_file_that_is_no_model(
     server_binary: Path, model: Path, tmp_path: Path, kind: str

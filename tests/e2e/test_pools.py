@@ -284,30 +284,52 @@ def test_more_pools_than_configured_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("architecture", "flags", "n_pools", "n_sessions", "reason"),
+    ("architecture", "flags", "n_pools", "n_sessions", "sharing"),
     [
-        ("gemma3", (), 0, 4, "window"),
-        ("gemma3", ("--swa-full",), 16, 8, None),
-        ("jamba", (), 0, 4, "recurrent"),
-        ("jamba", ("--polykv-max-pools", "2"), 2, 4, "recurrent"),
+        ("gemma3", (), 4, 4, "window"),
+        ("gemma3", ("--swa-full",), 16, 8, "any_position"),
+        ("jamba", (), 4, 4, "at_tip"),
+        ("mamba", ("--polykv-max-pools", "2", "--polykv-max-sessions", "3"), 2, 3, "at_tip"),
+        ("jamba", ("-np", "4", "--no-kv-unified"), 0, 0, "at_tip"),
+        ("gemma3", ("-np", "4", "--no-kv-unified", "--polykv-max-pools", "2"), 2, 4, "window"),
+        ("llama", ("-np", "4", "--no-kv-unified", "--polykv-max-pools", "1"), 1, 4, "any_position"),
     ],
 )
-def test_where_a_model_cannot_share_no_memory_is_kept_for_pools(
+def test_pools_on_every_kind_of_model_and_layout(
     start_server: Callable[..., ServerProcess],
     tiny_models: Path,
     architecture: str,
     flags: tuple[str, ...],
     n_pools: int,
     n_sessions: int,
-    reason: str | None,
+    sharing: str,
 ) -> None:
     model = str(tiny_models / f"tiny-{architecture}.gguf")
-    api = Api(start_server("-m", model, "-c", "512", *flags).base_url)
+    api = Api(start_server("-m", model, "-c", "1024", *flags).base_url)
     props = api.get("/props")["opencoti"]["polykv"]
     assert (props["max_pools"], props["max_sessions"]) == (n_pools, n_sessions)
-    assert props.get("sharing_reason") == reason
-    reply = api.send("POST", "/polykv/pools", {"tokens": list(range(5, 25))})
+    assert props["sharing"] == sharing
+    assert "sharing_reason" not in props
+    tokens = list(range(300, 360))
     if n_pools == 0:
-        assert reason in assert_problem(reply, 501, "not_supported_error")["message"]
-    else:
-        assert reply.status == 200
+        assert props["reserve_bytes"] == 0
+        reply = api.send("POST", "/polykv/pools", {"tokens": tokens})
+        problem = assert_problem(reply, 501, "not_supported_error")
+        assert "--no-kv-unified" in problem["message"]
+        return
+
+    def ask(prompt: list[int], **fields: Any) -> Any:
+        return api.complete(prompt, n_predict=4, temperature=0, ignore_eos=True, **fields)
+
+    whole, part = [*tokens, 400, 401, 402], [*tokens[:40], 400, 401, 402]
+    alone = [ask(prompt, cache_prompt=False)["content"] for prompt in (whole, part)]
+    api.create_pool(tokens=tokens, name="shared")
+    replies = [ask(prompt, pool_id="shared") for prompt in (whole, part)]
+    assert [reply["content"] for reply in replies] == alone
+    assert (props["reserve_bytes"] == 0) == (flags == ("--swa-full",))
+    assert [reply["opencoti"]["cache_n"] for reply in replies] == [
+        60,
+        0 if sharing == "at_tip" else 40,
+    ]
+    reasons = [reply["opencoti"].get("miss_reason") for reply in replies]
+    assert reasons == [None, "recurrent" if sharing == "at_tip" else None]

@@ -34,4 +34,18 @@ TopTwo FindTopTwo(const Distribution& distribution) {
   return {.token = static_cast<size_t>(first - distribution.begin()), .margin = *first - second};
 }
 
+Difference Compare(const Answers& reference, const Answers& other) {
+  Difference difference;
+  const size_t skipped = reference.size() - other.size();
+  for (size_t i = 0; i < other.size(); ++i) {
+    const Distribution& expected = reference[i + skipped];
+    difference.divergence = std::max(difference.divergence, Divergence(expected, other[i]));
+    const TopTwo top = FindTopTwo(expected);
+    if (FindTopTwo(other[i]).token != top.token) {
+      difference.flipped_margin = std::max(difference.flipped_margin, top.margin);
+    }
+  }
+  return difference;
+}
+
 }  // namespace polykv

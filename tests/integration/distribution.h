@@ -1,6 +1,7 @@
 // Next-token distributions and how far they are apart.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -19,5 +20,21 @@ struct TopTwo {
   double margin;  // nats between it and the second
 };
 TopTwo FindTopTwo(const Distribution& distribution);
+
+// Distributions at the tokens of a suffix, in order.
+using Answers = std::vector<Distribution>;
+
+struct Difference {
+  double divergence = 0;      // worst next-token KLD
+  double flipped_margin = 0;  // widest top-two margin of the reference at which top-1 differs
+
+  void Add(const Difference& other) {
+    divergence = std::max(divergence, other.divergence);
+    flipped_margin = std::max(flipped_margin, other.flipped_margin);
+  }
+};
+
+// Aligned at the end: `other` may have fewer answers.
+Difference Compare(const Answers& reference, const Answers& other);
 
 }  // namespace polykv

@@ -49,8 +49,9 @@ TEST(LlamaBackendTest, ASplitCacheKeepsTheContextOfEachSequence) {
   EXPECT_EQ(info.n_ctx_seq, 512);  // 1024 / 2
   EXPECT_EQ(info.n_ctx, 3 * 512);
   EXPECT_FALSE(info.unified);
-  EXPECT_EQ(info.sharing, Sharing::kOff);
-  EXPECT_EQ(info.sharing_reason, "split");
+  EXPECT_EQ(info.sharing, Sharing::kAnyPosition);
+  EXPECT_EQ(info.reserve_bytes, info.bytes_per_cell * 512);
+  EXPECT_EQ(info.bytes_per_sequence, info.bytes_per_cell * 512);
 }
 
 TEST(LlamaBackendTest, PositionsThatDoNotContinueAreRefusedAndChangeNothing) {
@@ -119,12 +120,19 @@ TEST_F(LoadFailureTest, ContextThatNoMachineHolds) {
   ExpectOneLine(MessageOf(params, 4), "a context of 2000000000 tokens does not fit in memory");
 }
 
-TEST_F(LoadFailureTest, ContextThatCannotBeMade) {
+TEST_F(LoadFailureTest, AQuantizedValueCacheWithoutFlashAttention) {
   LoadTestModel({.n_ctx = 256});  // for its quiet log
   common_params params = ParamsOf(std::getenv("POLYKV_TEST_MODEL"));
   params.cache_type_v = GGML_TYPE_Q8_0;  // needs flash attention
   params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
-  ExpectOneLine(MessageOf(params, 4), "cannot create a context of 256 tokens and 4 sequences");
+  ExpectOneLine(MessageOf(params, 4), "a V cache of type q8_0 needs flash attention");
+}
+
+TEST_F(LoadFailureTest, CacheTypeThatDoesNotFitTheHeads) {
+  LoadTestModel({.n_ctx = 256});                            // for its quiet log
+  common_params params = ParamsOf(TinyModelPath("llama"));  // heads of 16
+  params.cache_type_k = GGML_TYPE_Q8_0;
+  ExpectOneLine(MessageOf(params, 4), "blocks of the cache type q8_0");
 }
 
 }  // namespace

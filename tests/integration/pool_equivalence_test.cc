@@ -21,6 +21,7 @@
 
 #include "gtest/gtest.h"
 #include "integration/distribution.h"
+#include "integration/prompts.h"
 #include "integration/test_model.h"
 
 namespace polykv {
@@ -38,61 +39,6 @@ constexpr double kMistakeFactor = 5;  // by which a wrong share must exceed the 
 // Most are shorter than any prompt; longer prompts do not show more, but take long.
 constexpr std::array<size_t, 5> kChunks = {100, 64, 48, 37, 24};
 constexpr size_t kMaxChunkedPrefix = 150;
-
-struct Prompt {
-  int32_t n_prefix;  // tokens of text
-  const char* question;
-};
-constexpr std::array<Prompt, 20> kPrompts = {{
-    {64, "Question: What is this text about?\nAnswer:"},
-    {68, "Question: Who is the reader of this page?\nAnswer:"},
-    {72, "Summarize the text above in one sentence."},
-    {77, "Question: Which tool does the author recommend?\nAnswer:"},
-    {83, "Translate the last sentence into French."},
-    {90, "Question: Name one requirement that is mentioned.\nAnswer:"},
-    {97, "Please list the three most important points."},
-    {105, "Question: Is there an example in the text?\nAnswer:"},
-    {113, "Explain this to a beginner."},
-    {122, "Question: What should a user do first?\nAnswer:"},
-    {133, "Write a title for this section."},
-    {150, "Question: Which platforms are supported?\nAnswer:"},
-    {170, "What is missing from this description?"},
-    {200, "Question: What can go wrong here?\nAnswer:"},
-    {233, "Give me the command that was shown last."},
-    {270, "Question: How many options are there?\nAnswer:"},
-    {330, "Rewrite the last paragraph in simple words."},
-    {450, "Question: What is the default value?\nAnswer:"},
-    {700, "Who would be interested in this?"},
-    {1500, "Question: What is the main idea?\nAnswer:"},
-}};
-
-// Distributions at the tokens of a suffix, in order.
-using Answers = std::vector<Distribution>;
-
-struct Difference {
-  double divergence = 0;      // worst next-token KLD
-  double flipped_margin = 0;  // widest top-two margin of the reference at which top-1 differs
-
-  void Add(const Difference& other) {
-    divergence = std::max(divergence, other.divergence);
-    flipped_margin = std::max(flipped_margin, other.flipped_margin);
-  }
-};
-
-// Aligned at the end: a share that is too long leaves fewer answers.
-Difference Compare(const Answers& reference, const Answers& other) {
-  Difference difference;
-  const size_t skipped = reference.size() - other.size();
-  for (size_t i = 0; i < other.size(); ++i) {
-    const Distribution& expected = reference[i + skipped];
-    difference.divergence = std::max(difference.divergence, Divergence(expected, other[i]));
-    const TopTwo top = FindTopTwo(expected);
-    if (FindTopTwo(other[i]).token != top.token) {
-      difference.flipped_margin = std::max(difference.flipped_margin, top.margin);
-    }
-  }
-  return difference;
-}
 
 struct Row {
   int32_t n_prefix = 0;

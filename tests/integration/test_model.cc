@@ -22,6 +22,12 @@ namespace {
   std::abort();
 }
 
+std::string Environment(const char* name, const char* content) {
+  const char* value = std::getenv(name);
+  if (value == nullptr) Fail(std::string("set ") + name + " to " + content);
+  return value;
+}
+
 void LogErrors(ggml_log_level level, const char* text, void* /*user_data*/) {
   static bool printing = false;  // a continued line belongs to the one before it
   if (level != GGML_LOG_LEVEL_CONT) printing = level >= GGML_LOG_LEVEL_ERROR;
@@ -38,14 +44,14 @@ std::string SourceDir() {
 }
 
 // A copy of the model at `path` with its weights as floats; the caller removes it.
-std::string WriteFloatModel(const char* path) {
+std::string WriteFloatModel(const std::string& path) {
   const std::string copy =
       (std::filesystem::temp_directory_path() / ("polykv-" + std::to_string(getpid()) + ".gguf"))
           .string();
   llama_model_quantize_params params = llama_model_quantize_default_params();
   params.ftype = LLAMA_FTYPE_ALL_F32;
   params.allow_requantize = true;
-  if (llama_model_quantize(path, copy.c_str(), &params) != 0) Fail("cannot write " + copy);
+  if (llama_model_quantize(path.c_str(), copy.c_str(), &params) != 0) Fail("cannot write " + copy);
   return copy;
 }
 
@@ -65,9 +71,18 @@ void SetDrafts(TestModelOptions::Drafts drafts, const std::string& path,
 
 }  // namespace
 
+std::string TinyModelPath(const std::string& architecture) {
+  return Environment("POLYKV_TINY_MODELS", "a folder that tests/peer/tiny_models.py wrote") +
+         "/tiny-" + architecture + ".gguf";
+}
+
+std::string WindowModelPath() {
+  return Environment("POLYKV_WINDOW_MODEL", "the GGUF file of Gemma 3 270M");
+}
+
 std::unique_ptr<LlamaBackend> LoadTestModel(const TestModelOptions& options) {
-  const char* path = std::getenv("POLYKV_TEST_MODEL");
-  if (path == nullptr) Fail("set POLYKV_TEST_MODEL to a GGUF file");
+  const std::string path =
+      options.path.empty() ? Environment("POLYKV_TEST_MODEL", "a GGUF file") : options.path;
   static std::once_flag once;
   std::call_once(once, [] {
     common_log_set_verbosity_thold(LOG_LEVEL_ERROR);
@@ -83,6 +98,7 @@ std::unique_ptr<LlamaBackend> LoadTestModel(const TestModelOptions& options) {
   params.n_batch = options.n_batch;
   params.n_ubatch = options.n_ubatch;
   params.kv_unified = options.unified;
+  params.swa_full = options.swa_full;
   params.embedding = options.embedding;
   if (options.embedding) params.pooling_type = LLAMA_POOLING_TYPE_MEAN;
   params.warmup = false;

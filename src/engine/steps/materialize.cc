@@ -29,11 +29,8 @@ Problem NoFreeCells(int32_t wanted, int32_t available) {
 
 // Why this server makes no pools at all.
 std::string NoPoolsReason(const ModelInfo& info) {
-  if (info.sharing_reason == "window") {
-    return "a sliding window cannot be shared (with --swa-full it can)";
-  }
-  if (info.sharing_reason == "recurrent") return "a recurrent state cannot be shared";
-  return info.unified ? "started with --polykv-max-pools 0" : "started with --no-kv-unified";
+  return info.unified ? "started with --polykv-max-pools 0"
+                      : "started with --no-kv-unified and no --polykv-max-pools";
 }
 
 PoolCreated Describe(const EngineState& state, const PoolNode& node, bool created, TimeUs since) {

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "engine/steps/materialize.h"
+#include "pool/share_rule.h"
 
 namespace polykv {
 namespace {
@@ -13,19 +14,31 @@ uint64_t& MissCounter(Counters::MissReasons& miss, const std::string& reason) {
   if (reason == "evicted") return miss.evicted;
   if (reason == "window") return miss.window;
   if (reason == "recurrent") return miss.recurrent;
-  if (reason == "split") return miss.split;
+  if (reason == "self_test") return miss.self_test;
   if (reason == "adapter") return miss.adapter;
   return miss.diverged;
 }
 
-// What the sequence itself can contribute, which may be less than it has in common with the prompt.
-void FindResume(const EngineState& state, const Generation& generation, const Sequence& sequence,
-                Reuse* reuse) {
-  if (reuse->match.n_own == 0) return;
-  const std::vector<Token>& prompt = generation.request->prompt;
-  const int32_t n_common = LongestCommonPrefix(prompt, sequence.tokens);
-  reuse->resume = state.cache.FindResume(sequence, n_common, n_common < generation.n_prompt());
-  reuse->match.n_own = std::min(reuse->match.n_own, reuse->resume.n_tokens);
+// What the sequence itself can contribute to the prompt, which may be less than they have in
+// common.
+std::span<const Token> OwnPrefix(const EngineState& state, const Generation& generation,
+                                 const Sequence& sequence, ResumePoint* resume) {
+  const GenerationRequest& request = *generation.request;
+  if (!request.cache_prompt || sequence.adapters != AdaptersOf(state, generation)) return {};
+  const int32_t n_common = LongestCommonPrefix(request.prompt, sequence.tokens);
+  *resume = state.cache.FindResume(sequence, n_common, n_common < generation.n_prompt());
+  return std::span(sequence.tokens)
+      .first(static_cast<size_t>(std::min(n_common, resume->n_tokens)));
+}
+
+// Whether the pool's memory lets a sequence start from `length` of its tokens.
+ShareVerdict AskPool(const EngineState& state, const PoolNode& pool, Pos length) {
+  const ModelInfo& info = state.backend->info();
+  return ShareablePrefix({.sharing = info.sharing,
+                          .n_swa = info.n_swa,
+                          .length = pool.length(),
+                          .min_pos = state.backend->MinPos(pool.seq)},
+                         length, /*tokens_remain=*/true);
 }
 
 }  // namespace
@@ -67,14 +80,17 @@ std::optional<Reuse> ResolvePool(EngineState& state, const Generation& generatio
 void MatchPrompt(const EngineState& state, const Generation& generation, const Sequence& sequence,
                  Reuse* reuse) {
   const GenerationRequest& request = *generation.request;
-  const bool reusable = request.cache_prompt && sequence.adapters == AdaptersOf(state, generation);
-  const std::span<const Token> own =
-      reusable ? std::span<const Token>(sequence.tokens) : std::span<const Token>();
+  const std::span<const Token> own = OwnPrefix(state, generation, sequence, &reuse->resume);
   const std::span<const Token> pool = reuse->pool != nullptr
                                           ? std::span<const Token>(reuse->pool->prefix.tokens)
                                           : std::span<const Token>();
   reuse->match = MatchPrefix(request.prompt, own, pool, request.attach.shared_prefix_n_tokens);
-  FindResume(state, generation, sequence, reuse);
+  if (reuse->match.n_pool == 0) return;
+  const ShareVerdict verdict = AskPool(state, *reuse->pool, reuse->match.n_pool);
+  if (verdict.length > 0) return;
+  reuse->miss_reason = verdict.reason;
+  reuse->match.n_pool = 0;
+  reuse->match.n_own = MatchPrefix(request.prompt, own, {}, std::nullopt).n_own;
 }
 
 int32_t TakePrefix(EngineState& state, Sequence& sequence, const Reuse& reuse) {

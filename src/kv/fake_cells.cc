@@ -1,0 +1,216 @@
+#include "kv/fake_cells.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/check.h"
+
+namespace polykv {
+
+uint64_t FakeCells::Mix(uint64_t x) {  // splitmix64's finalizer
+  x += 0x9e3779b97f4a7c15ULL;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+uint64_t FakeCells::ContentOf(Pos pos, Token token, uint64_t adapters) {
+  return Mix((static_cast<uint64_t>(pos) << 32) ^ static_cast<uint32_t>(token) ^ adapters);
+}
+
+FakeCells::FakeCells(int32_t n_cells, int32_t n_seq, int32_t n_swa, bool unified)
+    : n_swa_(n_swa),
+      unified_(unified),
+      buffer_size_(static_cast<size_t>(unified ? n_cells : n_cells / n_seq)),
+      slots_(unified ? buffer_size_ : buffer_size_ * static_cast<size_t>(n_seq)),
+      first_free_(slots_.size() / buffer_size_),
+      content_(static_cast<size_t>(n_seq)) {
+  POLYKV_CHECK(n_seq <= static_cast<int32_t>(kMaxSeq));
+}
+
+size_t FakeCells::BufferOf(SeqId seq) const {
+  return unified_ ? 0 : static_cast<size_t>(seq) * buffer_size_;
+}
+
+std::span<const FakeCells::Slot> FakeCells::Buffer(SeqId seq) const {
+  return std::span(slots_).subspan(BufferOf(seq), buffer_size_);
+}
+
+bool FakeCells::Holds(const Slot& slot, SeqId seq, Pos p0, Pos p1) const {
+  return slot.seqs.test(static_cast<size_t>(seq)) && slot.cell.pos >= p0 &&
+         (p1 == kToEnd || slot.cell.pos < p1);
+}
+
+bool FakeCells::HasRoomFor(SeqId seq, size_t n_cells) const {
+  const std::span<const Slot> buffer = Buffer(seq);
+  const auto n_free = std::count_if(buffer.begin(), buffer.end(),
+                                    [](const Slot& slot) { return slot.seqs.none(); });
+  return static_cast<size_t>(n_free) >= n_cells;
+}
+
+bool FakeCells::HasRoomFor(const StepBatch& batch) const {
+  std::map<size_t, std::pair<SeqId, size_t>> wanted;  // by buffer
+  for (const BatchToken& entry : batch) {
+    auto& [seq, n_cells] = wanted[BufferOf(entry.seq)];
+    seq = entry.seq;
+    ++n_cells;
+  }
+  return std::all_of(wanted.begin(), wanted.end(), [this](const auto& buffer) {
+    return HasRoomFor(buffer.second.first, buffer.second.second);
+  });
+}
+
+void FakeCells::Put(SeqId seq, const FakeCell& cell) {
+  const size_t end = BufferOf(seq) + buffer_size_;
+  size_t& hint = first_free_[BufferOf(seq) / buffer_size_];
+  size_t free = BufferOf(seq) + hint;
+  while (free < end && slots_[free].seqs.any()) ++free;
+  POLYKV_CHECK(free < end);
+  hint = free + 1 - BufferOf(seq);
+  slots_[free] = {.cell = cell, .seqs = {}, .windows = {}};
+  slots_[free].seqs.set(static_cast<size_t>(seq));
+  slots_[free].windows.set(static_cast<size_t>(seq), cell.in_window);
+  ++n_used_;
+  content_[static_cast<size_t>(seq)] += ContentOf(cell.pos, cell.token, cell.adapters);
+}
+
+void FakeCells::Share(SeqId src, SeqId dst, Pos p0, Pos p1) {
+  if (!unified_) {
+    for (const FakeCell& cell : CellsOf(src)) {
+      if (cell.pos >= p0 && (p1 == kToEnd || cell.pos < p1)) Put(dst, cell);
+    }
+    return;
+  }
+  for (Slot& slot : slots_) {
+    if (!Holds(slot, src, p0, p1)) continue;
+    POLYKV_CHECK(!slot.seqs.test(static_cast<size_t>(dst)));
+    slot.seqs.set(static_cast<size_t>(dst));
+    slot.windows.set(static_cast<size_t>(dst), slot.windows.test(static_cast<size_t>(src)));
+    content_[static_cast<size_t>(dst)] +=
+        ContentOf(slot.cell.pos, slot.cell.token, slot.cell.adapters);
+  }
+}
+
+void FakeCells::Remove(SeqId seq, Pos p0, Pos p1) {
+  size_t& hint = first_free_[BufferOf(seq) / buffer_size_];
+  for (size_t i = 0; i < buffer_size_; ++i) {
+    Slot& slot = slots_[BufferOf(seq) + i];
+    if (!Holds(slot, seq, p0, p1)) continue;
+    slot.seqs.reset(static_cast<size_t>(seq));
+    slot.windows.reset(static_cast<size_t>(seq));
+    if (slot.seqs.none()) {
+      --n_used_;
+      hint = std::min(hint, i);
+    }
+    content_[static_cast<size_t>(seq)] -=
+        ContentOf(slot.cell.pos, slot.cell.token, slot.cell.adapters);
+  }
+}
+
+void FakeCells::Shift(SeqId seq, Pos p0, Pos p1, Pos delta) {
+  uint64_t& content = content_[static_cast<size_t>(seq)];
+  for (Slot& slot : slots_) {
+    if (!Holds(slot, seq, p0, p1)) continue;
+    FakeCell& cell = slot.cell;
+    POLYKV_CHECK(slot.seqs.count() == 1 && cell.pos + delta >= 0);
+    content -= ContentOf(cell.pos, cell.token, cell.adapters);
+    cell.pos += delta;
+    content += ContentOf(cell.pos, cell.token, cell.adapters);
+  }
+}
+
+// A sequence that loses a cell loses all before it, also those that others keep: what its window
+// has is without holes.
+void FakeCells::MoveWindows(const StepBatch& batch) {
+  if (n_swa_ == 0) return;
+  const auto computes_in = [&](size_t buffer) {
+    return std::any_of(batch.begin(), batch.end(),
+                       [&](const BatchToken& entry) { return BufferOf(entry.seq) == buffer; });
+  };
+  std::map<SeqId, Pos> lost_up_to;
+  for (SeqId seq = 0; seq < static_cast<SeqId>(content_.size()); ++seq) {
+    if (!computes_in(BufferOf(seq))) continue;
+    const Pos next = NextPos(seq);
+    for (const Slot& slot : Buffer(seq)) {
+      const bool alone = slot.windows.test(static_cast<size_t>(seq)) && slot.windows.count() == 1;
+      if (!alone || next - slot.cell.pos < n_swa_) continue;
+      Pos& lost = lost_up_to.try_emplace(seq, -1).first->second;
+      lost = std::max(lost, slot.cell.pos);
+    }
+  }
+  for (const auto& [seq, pos] : lost_up_to) {
+    for (Slot& slot : slots_) {
+      if (Holds(slot, seq, 0, pos + 1)) slot.windows.reset(static_cast<size_t>(seq));
+    }
+  }
+}
+
+std::vector<FakeCell> FakeCells::CellsOf(SeqId seq) const {
+  std::vector<FakeCell> cells;
+  for (const Slot& slot : Buffer(seq)) {
+    if (!slot.seqs.test(static_cast<size_t>(seq))) continue;
+    cells.push_back(slot.cell);
+    cells.back().in_window = slot.windows.test(static_cast<size_t>(seq));
+  }
+  return cells;
+}
+
+std::vector<Pos> FakeCells::Positions(SeqId seq) const {
+  std::vector<Pos> positions;
+  for (const FakeCell& cell : CellsOf(seq)) positions.push_back(cell.pos);
+  std::sort(positions.begin(), positions.end());
+  return positions;
+}
+
+Pos FakeCells::NextPos(SeqId seq) const {
+  Pos next = 0;
+  for (const Slot& slot : Buffer(seq)) {
+    if (slot.seqs.test(static_cast<size_t>(seq))) next = std::max(next, slot.cell.pos + 1);
+  }
+  return next;
+}
+
+Pos FakeCells::MinPos(SeqId seq) const {
+  Pos min = -1;
+  for (const Slot& slot : Buffer(seq)) {
+    if (!slot.windows.test(static_cast<size_t>(seq))) continue;
+    min = min < 0 ? slot.cell.pos : std::min(min, slot.cell.pos);
+  }
+  return min;
+}
+
+void FakeCells::SetWindow(SeqId seq, std::span<const Pos> positions) {
+  for (Slot& slot : slots_) {
+    if (!slot.seqs.test(static_cast<size_t>(seq))) continue;
+    const bool has =
+        std::find(positions.begin(), positions.end(), slot.cell.pos) != positions.end();
+    slot.windows.set(static_cast<size_t>(seq), has);
+  }
+}
+
+uint64_t FakeCells::SeenContent(SeqId seq) const {
+  uint64_t content = Content(seq);
+  if (n_swa_ == 0) return content;
+  const Pos last = NextPos(seq) - 1;
+  for (const Slot& slot : Buffer(seq)) {
+    if (!Holds(slot, seq, last - n_swa_ + 1, kToEnd)) continue;
+    if (slot.windows.test(static_cast<size_t>(seq))) continue;
+    content += Mix(~ContentOf(slot.cell.pos, slot.cell.token, slot.cell.adapters));
+  }
+  return content;
+}
+
+int32_t FakeCells::n_in_window() const {
+  return static_cast<int32_t>(std::count_if(slots_.begin(), slots_.end(),
+                                            [](const Slot& slot) { return slot.windows.any(); }));
+}
+
+int32_t FakeCells::Highest() const {
+  size_t highest = 0;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].seqs.any()) highest = std::max(highest, i % buffer_size_ + 1);
+  }
+  return static_cast<int32_t>(highest);
+}
+
+}  // namespace polykv
