@@ -1,41 +1,22 @@
 #include "api/protocol/messages_prefix.h"
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "api/protocol/chat_turns.h"
 #include "api/protocol/model_state.h"
 #include "server-common.h"
 
 namespace polykv {
 namespace {
 
-// How the next turn may begin: first bytes that merge differently with the token before them.
-constexpr const char* kProbeTexts[] = {"a7f3", "Zq ", "0", " x", "\n\ny", "<w", "\xE6\x97\xA5"};
-
-bool CallsTool(const Json& message) {
-  return message.is_object() && message.contains("tool_calls") &&
-         message["tool_calls"].is_array() && !message["tool_calls"].empty();
-}
-
-std::string Role(const Json& message) {
-  return message.is_object() && message.contains("role") && message["role"].is_string()
-             ? message["role"].get<std::string>()
-             : "";
-}
-
-Json ProbeTurn(const Json& last, const std::string& text) {
-  if (!CallsTool(last)) return {{"role", "user"}, {"content", text}};
-  Json turn = {{"role", "tool"}, {"content", text}};
-  const Json& call = last["tool_calls"].back();
-  if (call.is_object() && call.contains("id")) turn["tool_call_id"] = call["id"];
-  if (call.is_object() && call.contains("function") && call["function"].is_object() &&
-      call["function"].contains("name")) {
-    turn["name"] = call["function"]["name"];
-  }
-  return turn;
-}
+// First bytes of a text that merge differently with the token before them.
+constexpr const char* kOpenings[] = {"Zq ", "0", " x", "\n\ny", "<w", "\xE6\x97\xA5"};
+constexpr size_t kMergeReach = 16;  // bytes; no token before that depends on a text
 
 std::string Render(const ServedModel::State& model, const Json& body) {
   common_json chat = common_json::parse(JsonText(body));
@@ -43,35 +24,63 @@ std::string Render(const ServedModel::State& model, const Json& body) {
   return oaicompat_chat_params_parse(chat, model.chat, files).at("prompt").get<std::string>();
 }
 
-// The prompts of requests that begin with the messages of `body`.
-std::vector<std::string> RenderProbes(const ServedModel::State& model, Json body) {
-  const Json messages = body["messages"];
-  const Json& last = messages.back();
-  std::vector<std::string> texts;
-  const auto add = [&](bool generation_prompt) {
-    body["add_generation_prompt"] = generation_prompt;
-    std::string text = Render(model, body);
-    // What only extends another render adds no difference.
-    const bool extends = !texts.empty() && text.starts_with(texts.back());
-    if (!extends) texts.push_back(std::move(text));
-  };
-  for (const char* probe : kProbeTexts) {
-    body["messages"] = messages;
-    body["messages"].push_back(ProbeTurn(last, probe));
-    add(false);
-    add(true);
-  }
-  if (Role(last) == "user" || Role(last) == "tool") {  // the answer may come right away
-    body["messages"] = messages;
-    add(true);
-  }
-  return texts;
-}
-
 template <typename Sequence>
 size_t CommonPrefix(const Sequence& a, const Sequence& b) {
   const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   return static_cast<size_t>(end - a.begin());
+}
+
+// A text that is not in the messages.
+std::string FreshProbe(const Json& messages) {
+  const std::string text = JsonText(messages);
+  std::string probe = "a7f3";
+  while (text.find(probe) != std::string::npos) probe += "a7";
+  return probe;
+}
+
+// What requests that begin with the messages of `body` are rendered to, as far as the template
+// takes them; throws what it says about the first if it takes none.
+std::vector<std::string> RenderLater(const ServedModel::State& model, const Json& body,
+                                     const std::string& probe) {
+  std::vector<std::string> texts;
+  std::exception_ptr refusal;
+  const Json tools = body.value("tools", Json());
+  for (const Continuation& continuation : Continuations(body["messages"], tools, probe)) {
+    Json request = body;
+    for (const Json& turn : continuation.turns) request["messages"].push_back(turn);
+    request["add_generation_prompt"] = continuation.generation_prompt;
+    try {
+      texts.push_back(Render(model, request));
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception&) {
+      if (refusal == nullptr) refusal = std::current_exception();
+    }
+  }
+  if (texts.empty()) std::rethrow_exception(refusal);
+  return texts;
+}
+
+std::string Replaced(std::string text, const std::string& from, std::string_view to) {
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+// Adds the same texts with other first bytes of what comes next, where that can matter: close
+// behind what all of them begin with.
+void AddOpenings(const std::string& probe, std::vector<std::string>* texts) {
+  size_t n_common = texts->front().size();
+  for (const std::string& text : *texts) {
+    n_common = std::min(n_common, CommonPrefix(texts->front(), text));
+  }
+  const size_t n_rendered = texts->size();
+  for (size_t i = 0; i < n_rendered; ++i) {
+    const size_t at = (*texts)[i].find(probe);
+    if (at == std::string::npos || at > n_common + kMergeReach) continue;
+    for (const char* opening : kOpenings) texts->push_back(Replaced((*texts)[i], probe, opening));
+  }
 }
 
 std::string_view Trim(std::string_view text) {
@@ -81,26 +90,28 @@ std::string_view Trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-// Text of a message, the last of its parts; empty if it has none.
-std::string LastText(const Json& message) {
-  if (!message.is_object() || !message.contains("content")) return "";
-  const Json& content = message["content"];
+// What stands near the end of the last message, whatever the template: the name of the tool that
+// it calls, or its text, of several parts the last; empty if there is neither.
+std::string LastWords(const Json& messages) {
+  const std::vector<Json> calls = OpenCalls(messages);
+  if (!calls.empty()) return ResultTurn(calls.back(), "").value("name", "");
+  const Json& message = messages.back();
+  const Json content = message.is_object() ? message.value("content", Json()) : Json();
   if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array() || content.empty()) return "";
-  const Json& part = content.back();
-  return part.is_object() && part.contains("text") && part["text"].is_string()
-             ? part["text"].get<std::string>()
-             : "";
+  if (!content.is_array() || content.empty() || !content.back().is_object()) return "";
+  const Json text = content.back().value("text", Json());
+  return text.is_string() ? text.get<std::string>() : "";
 }
 
-// Where the messages end in `render`, the prompt of a request that goes on with the first probe:
-// after the last message's own text, or where the render of the messages alone goes another way.
-size_t MessagesEnd(const ServedModel::State& model, const Json& body, const std::string& render) {
-  const size_t probe = render.rfind(kProbeTexts[0]);
-  const std::string text = LastText(body["messages"].back());
-  const std::string_view wanted = Trim(text);
-  if (!wanted.empty() && probe != std::string::npos) {
-    const size_t found = render.rfind(wanted, probe);
+// Where the messages end in `render`, the prompt of a request that goes on with `probe`: after
+// their last words, or where the render of the messages alone goes another way.
+size_t MessagesEnd(const ServedModel::State& model, const Json& body, const std::string& probe,
+                   const std::string& render) {
+  const size_t next = render.rfind(probe);
+  const std::string words = LastWords(body["messages"]);
+  const std::string_view wanted = Trim(words);
+  if (!wanted.empty() && next != std::string::npos) {
+    const size_t found = render.rfind(wanted, next);
     if (found != std::string::npos) return found + wanted.size();
   }
   Json alone = body;
@@ -113,7 +124,9 @@ size_t MessagesEnd(const ServedModel::State& model, const Json& body, const std:
 }
 
 Result<MessagesPrefix> Compute(const ServedModel::State& model, const Json& body) {
-  const std::vector<std::string> texts = RenderProbes(model, body);
+  const std::string probe = FreshProbe(body["messages"]);
+  std::vector<std::string> texts = RenderLater(model, body, probe);
+  AddOpenings(probe, &texts);
   const auto tokenize = [&model](const std::string& text) {
     return common_tokenize(model.vocab, text, /*add_special=*/true, /*parse_special=*/true);
   };
@@ -126,7 +139,8 @@ Result<MessagesPrefix> Compute(const ServedModel::State& model, const Json& body
   if (common == 0) return InvalidRequest("The chat template gives these messages no fixed prefix");
 
   // The token at the end may be cut differently in the whole, so one token of slack.
-  const llama_tokens whole = tokenize(texts[0].substr(0, MessagesEnd(model, body, texts[0])));
+  const llama_tokens whole =
+      tokenize(texts[0].substr(0, MessagesEnd(model, body, probe, texts[0])));
   if (common + 1 < CommonPrefix(whole, prefix.tokens)) {
     prefix.template_break = static_cast<int32_t>(common);
   }

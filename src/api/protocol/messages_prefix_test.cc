@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "api/protocol/appended_messages.h"
 #include "api/protocol/text_tools.h"
 #include "common.h"
 #include "llama-cpp.h"
@@ -85,6 +86,65 @@ TEST_F(MessagesPrefixTest, SaysWhereATemplateBreaks) {
   ASSERT_TRUE(prefix.value().template_break.has_value());
   EXPECT_EQ(*prefix.value().template_break, static_cast<int32_t>(prefix.value().tokens.size()));
   EXPECT_LT(prefix.value().tokens.size(), 8U);
+}
+
+TEST_F(MessagesPrefixTest, EqualTextsOfDifferentTurnsAreNotMistaken) {
+  // What this template writes before the last user's message, it finds by the text.
+  params_.chat_template =
+      "{% set last = (messages | selectattr('role', 'equalto', 'user') | list)[-1] %}"
+      "{% for message in messages %}{% if message['content'] == last['content'] %}[TOOLS]{% endif "
+      "%}"
+      "[{{ message['role'] }}] {{ message['content'] }}\n{% endfor %}";
+  Serve();
+  const Json messages = {{{"role", "system"}, {"content", "You know a great many things."}}};
+  Result<MessagesPrefix> prefix = ComputeMessagesPrefix(*model_, {{"messages", messages}});
+  ASSERT_TRUE(prefix.ok()) << prefix.problem().message;
+  Json longer = messages;
+  longer.push_back({{"role", "user"}, {"content", "First."}});
+  longer.push_back({{"role", "assistant"}, {"content", "Second."}});
+  ExpectPrefixOf(prefix.value().tokens, Prompt(longer, {{"role", "user"}, {"content", "Third."}}));
+  ExpectPrefixOf(prefix.value().tokens, Prompt(messages, {{"role", "user"}, {"content", "Only."}}));
+}
+
+TEST_F(MessagesPrefixTest, AppendedMessagesGoOnWhereTheParentEnds) {
+  const Json system = {{"role", "system"}, {"content", "You know this: the sky is green."}};
+  const Json user = {{"role", "user"}, {"content", "Why?"}};
+  const Json answer = {{"role", "assistant"}, {"content", "Nobody knows."}};
+  const auto expect_sum = [&](const Json& parent, const Json& appended) {
+    Json whole = parent;
+    for (const Json& message : appended) whole.push_back(message);
+    std::vector<Token> sum = ComputeMessagesPrefix(*model_, {{"messages", parent}}).value().tokens;
+    Result<MessagesPrefix> added =
+        ComputeAppendedMessages(*model_, {{"append_messages", appended}}, sum);
+    ASSERT_TRUE(added.ok()) << added.problem().message;
+    EXPECT_FALSE(added.value().template_break.has_value());
+    sum.insert(sum.end(), added.value().tokens.begin(), added.value().tokens.end());
+    EXPECT_EQ(sum, ComputeMessagesPrefix(*model_, {{"messages", whole}}).value().tokens);
+  };
+  expect_sum(Json::array({system}), Json::array({user}));
+  expect_sum(Json::array({system, user}), Json::array({answer}));
+  expect_sum(Json::array({system, user, answer}), Json::array({user, answer}));
+}
+
+TEST_F(MessagesPrefixTest, AppendedMessagesNeedAParentThatEndsAsMessagesDo) {
+  const std::vector<Token> text = TokenizePrompt(*model_, "A text that is no chat").value();
+  const Json system = Json::array({{{"role", "system"}, {"content", "You know nothing."}}});
+  const std::vector<Token> chat =
+      ComputeMessagesPrefix(*model_, {{"messages", system}}).value().tokens;
+  const Json answer = Json::array({{{"role", "assistant"}, {"content", "Before the question"}}});
+  const Json user = Json::array({{{"role", "user"}, {"content", "Why?"}}});
+  for (const auto& [body, parent] :
+       {std::pair(Json({{"append_messages", user}}), text),
+        std::pair(Json({{"append_messages", user}}), std::vector<Token>()),
+        std::pair(Json({{"append_messages", answer}}), chat),
+        std::pair(Json({{"append_messages", Json::array()}}), chat),
+        std::pair(Json({{"append_messages", {1}}}), chat),
+        std::pair(Json({{"messages", user}}), chat)}) {
+    const Result<MessagesPrefix> added = ComputeAppendedMessages(*model_, body, parent);
+    ASSERT_FALSE(added.ok()) << JsonText(body);
+    EXPECT_EQ(added.problem().status, 400);
+    EXPECT_NE(added.problem().message, "");
+  }
 }
 
 TEST_F(MessagesPrefixTest, RefusesWhatIsNoChat) {
