@@ -1,0 +1,3 @@
+from ctl.commands import run
+
+raise SystemExit(run())
