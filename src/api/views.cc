@@ -50,6 +50,7 @@ Json PoolJson(const PoolView& pool, const EngineSnapshot& snapshot, const WallCl
       {"n_prefilled", pool.n_prefilled},
       {"refs", pool.refs},
       {"pinned", pool.pinned},
+      {"n_pins", pool.n_pins},
       {"auto_pinned", pool.auto_pinned},
       {"orphaned_pin", pool.orphaned_pin},
       {"last_access_ts", wall.UnixMs(pool.last_access_us)},

@@ -1,6 +1,7 @@
 #include "engine/build_snapshot.h"
 
 #include <algorithm>
+#include <map>
 #include <string_view>
 
 namespace polykv {
@@ -32,9 +33,10 @@ PoolView ViewOf(const PoolNode& node) {
   view.subtree_cells = view.own_cells;
   view.residency = ResidencyName(node.residency);
   view.refs = node.refs;
-  view.pinned = node.pinned;
+  view.pinned = node.pinned();
+  view.n_pins = static_cast<int32_t>(node.pins.size());
   view.auto_pinned = node.in_use();
-  view.orphaned_pin = node.pinned && !node.in_use();
+  view.orphaned_pin = node.pinned() && !node.in_use();
   view.last_access_us = node.last_access;
   view.hits = node.hits;
   view.queries = node.queries;
@@ -76,6 +78,28 @@ SlotView ViewOf(const Slot& slot, TimeUs now) {
   return view;
 }
 
+// Links children to their parents and adds up what is below each; by id, so parents come first.
+// Returns the depth of the tree.
+int32_t JoinTree(std::vector<PoolView>& pools) {
+  std::map<PoolId, PoolView*> by_id;
+  std::map<PoolId, int32_t> depths;
+  int32_t tree_depth = 0;
+  for (PoolView& pool : pools) {
+    by_id[pool.pool_id] = &pool;
+    const int32_t depth = pool.parent == kNoPool ? 1 : depths[pool.parent] + 1;
+    depths[pool.pool_id] = depth;
+    tree_depth = std::max(tree_depth, depth);
+    if (pool.parent == kNoPool) continue;
+    PoolView& parent = *by_id[pool.parent];
+    parent.children.push_back(pool.pool_id);
+    if (pool.residency == "resident") parent.dedup_cells += pool.shared_len;
+  }
+  for (auto pool = pools.rbegin(); pool != pools.rend(); ++pool) {
+    if (pool->parent != kNoPool) by_id[pool->parent]->subtree_cells += pool->subtree_cells;
+  }
+  return tree_depth;
+}
+
 // Adds what runs in slots to the sessions, and the sessions to their pools.
 void Join(EngineSnapshot& snapshot) {
   for (SessionView& session : snapshot.sessions) {
@@ -110,7 +134,7 @@ std::shared_ptr<const EngineSnapshot> BuildSnapshot(const EngineState& state, ui
   }
   for (const Slot& slot : state.slots) snapshot->slots.push_back(ViewOf(slot, snapshot->now_us));
   Join(*snapshot);
-  snapshot->tree_depth = snapshot->pools.empty() ? 0 : 1;
+  snapshot->tree_depth = JoinTree(snapshot->pools);
   snapshot->seq_ids_used =
       state.config.n_parallel + state.pool_seqs.n_used() + state.session_seqs.n_used();
   snapshot->seq_ids_max = state.config.n_seq_max();

@@ -20,16 +20,27 @@ struct SubmitGeneration {
 struct PoolCreated {
   PoolId pool_id = kNoPool;
   std::string name;
+  PoolId parent = kNoPool;
+  int32_t branch_pos = 0;
+  int32_t shared_len = 0;
   int32_t prefix_len = 0;
   uint64_t prefix_hash = 0;
   int64_t own_kv_bytes = 0;
-  bool created = false;  // false: an equal pool was there or on its way
-  bool ready = false;    // false: still materializing (wait = false)
-  int32_t n_prefilled = 0;
+  bool created = false;     // false: an equal pool was there or on its way
+  bool ready = false;       // false: still materializing (wait = false)
+  int32_t n_prefilled = 0;  // tokens computed for it
   double prefill_ms = 0;
+  std::string miss_reason;  // why it does not share [0, branch_pos); empty: it does
 };
+// A root, or with `parent` a fork.
 struct CreatePool {
-  std::vector<Token> tokens;  // every token in [0, n_vocab); not empty
+  std::string parent;                      // decimal id or name; empty: a root
+  std::optional<int32_t> branch_pos = {};  // none: where tokens and parent part, or, if they are
+                                           // appended, the parent's length
+  std::vector<Token> tokens;  // the whole prefix, every token in [0, n_vocab); not empty unless
+                              // from_session or append
+  bool append = false;        // `tokens` follow the parent's first branch_pos ones
+  SessionId from_session;     // not empty: what this session holds, in place of `tokens`
   std::string name;           // empty: none
   bool pin = false;
   bool unique = false;  // never return an equal pool
@@ -42,17 +53,33 @@ struct PoolStatus {
   PoolId pool_id = kNoPool;
   int32_t refs = 0;
   bool pinned = false;
+  int32_t n_evicted = 0;                      // pools whose cells were dropped
   bool released = false;                      // gone, or going after `release_in_ms`
   std::optional<int64_t> release_in_ms = {};  // set while the grace runs
 };
 struct ChangePool {
-  enum class Action { kPin, kUnpin, kRelease };
+  enum class Action {
+    kPin,
+    kUnpin,
+    kEvict,    // drops the cells, keeps the tokens
+    kFlush,    // the same for every pool of the subtree that is neither pinned nor in use
+    kRelease,  // drops one reference
+  };
   Action action = Action::kPin;
   std::string pool;                    // decimal id or name
+  std::string pin_key = {};            // kPin, kUnpin: pins of other keys stay as they are
   std::optional<int64_t> ttl_ms = {};  // kPin: unpin by itself after that
+  bool subtree = false;                // kRelease: of every pool below it too, leaves first
   bool force = false;                  // kRelease: no grace
   std::shared_ptr<Channel<Result<PoolStatus>>> channel =
       std::make_shared<Channel<Result<PoolStatus>>>();
+};
+
+struct ReadPoolTokens {
+  std::string pool;                // decimal id or name
+  std::optional<int32_t> n_first;  // none: all; more than there are: all
+  std::shared_ptr<Channel<Result<std::vector<Token>>>> channel =
+      std::make_shared<Channel<Result<std::vector<Token>>>>();
 };
 
 struct EndSessions {
@@ -97,7 +124,7 @@ struct SubmitEmbedding {
       std::make_shared<Channel<Result<std::vector<PromptVectors>>>>();  // in the prompts' order
 };
 
-using Command = std::variant<SubmitGeneration, SubmitEmbedding, CreatePool, ChangePool, EndSessions,
-                             ChangeSlot, SetAdapters, EndReasoning>;
+using Command = std::variant<SubmitGeneration, SubmitEmbedding, CreatePool, ChangePool,
+                             ReadPoolTokens, EndSessions, ChangeSlot, SetAdapters, EndReasoning>;
 
 }  // namespace polykv

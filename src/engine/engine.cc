@@ -11,6 +11,8 @@
 #include "engine/build_snapshot.h"
 #include "engine/state.h"
 #include "engine/steps/admit.h"
+#include "engine/steps/change_pool.h"
+#include "engine/steps/create_pool.h"
 #include "engine/steps/decode.h"
 #include "engine/steps/embed.h"
 #include "engine/steps/materialize.h"
@@ -43,6 +45,13 @@ struct Apply {
     }
   }
   void operator()(ChangePool& command) const { HandleChangePool(state, command); }
+  void operator()(ReadPoolTokens& command) const {
+    const auto node = state.pools.FindOrNull(command.pool);
+    if (node == nullptr) return state.Answer(command.channel, PoolNotFound(command.pool));
+    const Pos n = std::clamp(command.n_first.value_or(node->length()), 0, node->length());
+    const auto begin = node->prefix.tokens.begin();
+    state.Answer(command.channel, std::vector<Token>(begin, begin + n));
+  }
   void operator()(ChangeSlot& command) const { state.slot_changes.push_back(std::move(command)); }
   void operator()(SetAdapters& command) const {
     state.adapters = command.adapters;
@@ -175,6 +184,20 @@ class Engine::Impl {
     }
   }
 
+  std::map<SeqId, int32_t> Holdings() const {
+    std::map<SeqId, int32_t> holdings;
+    const auto add = [&holdings](SeqId seq, int32_t n_tokens) {
+      if (n_tokens > 0) POLYKV_CHECK(holdings.emplace(seq, n_tokens).second);
+    };
+    for (const Slot& slot : state_.slots) add(slot.own.id, slot.own.n_tokens());
+    for (const auto& [id, session] : state_.sessions) {
+      add(session->sequence.id, session->sequence.n_tokens());
+    }
+    for (const auto& [id, node] : state_.pools.nodes()) add(node->seq, node->n_materialized);
+    for (const Sequence& seat : state_.embed_seats) add(seat.id, seat.n_tokens());
+    return holdings;
+  }
+
   void Stop() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -251,7 +274,8 @@ class Engine::Impl {
     state_.slot_changes.clear();
     for (Embedding& embedding : state_.embeddings) Fail(state_, embedding, kStopped);
     SweepEmbeddings(state_);
-    while (!state_.materializing.empty()) FailPool(state_, state_.materializing.front(), kStopped);
+    while (!state_.materializing.empty())
+      FailPool(state_, state_.materializing.front().node, kStopped);
     Publish();
     FlushAnswers();
   }
@@ -291,6 +315,7 @@ void Engine::BeginDrain() { impl_->BeginDrain(); }
 void Engine::Stop() { impl_->Stop(); }
 bool Engine::Idle() const { return impl_->Idle(); }
 bool Engine::RunOneStep() { return impl_->RunOneStep(); }
+std::map<SeqId, int32_t> Engine::Holdings() const { return impl_->Holdings(); }
 void Engine::CheckIntegrity() const { impl_->CheckIntegrity(); }
 const EngineConfig& Engine::config() const { return impl_->config(); }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -75,6 +76,9 @@ class Engine {
   // Without Start, tests drive the loop by hand: applies all posted commands, runs at most one
   // model step. Returns false if there was nothing to compute.
   bool RunOneStep();
+  // How many tokens every sequence holds that has any, by our account: the cells at the positions
+  // [0, n). By hand only.
+  std::map<SeqId, int32_t> Holdings() const;
   // Recounts cells, sequences and references from scratch and aborts if a count is off. By hand
   // only.
   void CheckIntegrity() const;

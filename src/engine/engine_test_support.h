@@ -64,6 +64,7 @@ class EngineTest : public ::testing::Test {
   void Build(EngineConfig config, FakeBackendOptions options = {.n_ctx = 1024}) {
     options.clock = &clock_;
     options.n_seq_max = config.n_seq_max();
+    model_ = options;
     engine_.reset();
     backend_ = std::make_unique<FakeBackend>(options);
     engine_ = std::make_unique<Engine>(backend_.get(), &clock_, config);
@@ -161,17 +162,20 @@ class EngineTest : public ::testing::Test {
   // What the request gives on an engine of its own.
   std::string Alone(const std::string& prompt, int32_t n_predict = 16) const {
     EngineTestAlone alone;
-    return alone.Run(prompt, n_predict);
+    return alone.Run({.n_ctx = 1536, .n_swa = model_.n_swa, .recurrent = model_.recurrent}, prompt,
+                     n_predict);
   }
 
   ManualClock clock_;
+  FakeBackendOptions model_;
   std::unique_ptr<FakeBackend> backend_;
   std::unique_ptr<Engine> engine_;
 
  private:
   struct EngineTestAlone {
-    std::string Run(const std::string& prompt, int32_t n_predict) {
-      FakeBackend backend({.n_ctx = 1536});
+    std::string Run(const FakeBackendOptions& options, const std::string& prompt,
+                    int32_t n_predict) {
+      FakeBackend backend(options);
       EngineConfig config = DefaultConfig();
       config.n_ctx_plain = 1536;
       Engine engine(&backend, &clock, config);

@@ -15,6 +15,66 @@ void SequenceCache::Share(Sequence& sequence, const std::shared_ptr<PoolNode>& p
   private_cells_ += sequence.n_private();
 }
 
+ShareVerdict SequenceCache::MayShare(SeqId source, Pos length, Pos wanted,
+                                     bool tokens_remain) const {
+  const ModelInfo& info = backend_->info();
+  if (info.sharing == Sharing::kOff) return {.reason = info.sharing_reason.c_str()};
+  return ShareablePrefix({.sharing = info.sharing,
+                          .n_swa = info.n_swa,
+                          .length = length,
+                          .min_pos = backend_->MinPos(source)},
+                         wanted, tokens_remain);
+}
+
+void SequenceCache::Branch(PoolNode& pool, Pos length) {
+  backend_->ShareRange(pool.parent->seq, pool.seq, 0, length);
+  if (backend_->info().unified) {
+    pools_->BeginOn(pool, pools_->Attach(pool.parent, length));
+  } else {
+    pools_->AddMaterialized(pool, length);
+  }
+}
+
+void SequenceCache::Regain(PoolNode& pool, SeqId holder, Pos length) {
+  backend_->ShareRange(holder, pool.seq, 0, length);
+  if (backend_->info().unified) {
+    pools_->BeginOnLeases(pool, length);
+  } else {
+    pools_->AddMaterialized(pool, length);
+  }
+}
+
+void SequenceCache::Snapshot(Sequence& from, const std::shared_ptr<PoolNode>& pool) {
+  backend_->CloneSequence(from.id, pool->seq);
+  if (!backend_->info().unified) {
+    pools_->AddMaterialized(*pool, pool->length());
+    return;
+  }
+  private_cells_ -= from.n_private();
+  from.lease = pools_->Snapshot(pool, std::move(from.lease));
+}
+
+void SequenceCache::ShareFrom(Sequence& from, Sequence& to, Pos length) {
+  POLYKV_CHECK(to.id != kNoSeq && to.tokens.empty());
+  POLYKV_CHECK(length > 0 && length <= from.n_tokens());
+  backend_->ShareRange(from.id, to.id, 0, length);
+  to.tokens.assign(from.tokens.begin(), from.tokens.begin() + length);
+  to.adapters = from.adapters;
+  if (!backend_->info().unified) {
+    private_cells_ += length;
+    return;
+  }
+  SealPrivate(from);
+  to.lease = from.lease.Another();
+  to.lease.Shrink(length);
+}
+
+void SequenceCache::SealPrivate(Sequence& sequence) {
+  if (sequence.n_private() == 0) return;
+  private_cells_ -= sequence.n_private();
+  sequence.lease = pools_->Seal(std::move(sequence.lease), sequence.tokens);
+}
+
 void SequenceCache::Clone(Sequence& from, Sequence& to) {
   Clear(to);
   backend_->CloneSequence(from.id, to.id);
@@ -24,10 +84,7 @@ void SequenceCache::Clone(Sequence& from, Sequence& to) {
     private_cells_ += to.n_private();
     return;
   }
-  if (from.n_private() > 0) {
-    private_cells_ -= from.n_private();
-    from.lease = pools_->Seal(std::move(from.lease), from.tokens);
-  }
+  SealPrivate(from);
   to.lease = from.lease.Another();
 }
 

@@ -9,6 +9,7 @@
 #include "engine/host_store.h"
 #include "kv/model_backend.h"
 #include "pool/pool_tree.h"
+#include "pool/share_rule.h"
 #include "session/checkpoint_policy.h"
 #include "session/sequence.h"
 
@@ -30,6 +31,21 @@ class SequenceCache {
   // REQUIRES: the sequence has an id and is empty; the pool is resident; 0 < length <= its length;
   // ShareablePrefix allows it.
   void Share(Sequence& sequence, const std::shared_ptr<PoolNode>& pool, Pos length);
+
+  // Whether another sequence can share `wanted` of the `length` tokens that `source` holds
+  // (pool/share_rule); with sharing off it cannot.
+  ShareVerdict MayShare(SeqId source, Pos length, Pos wanted, bool tokens_remain) const;
+  // The pool's cells [0, length) become its parent's, in a split cache a copy of them.
+  // REQUIRES: the parent is resident; the pool materializes and nothing of it is there yet.
+  void Branch(PoolNode& pool, Pos length);
+  // The same with `holder`, a sequence that holds these very cells of a pool that was evicted (in a
+  // split cache: any that holds the same tokens).
+  void Regain(PoolNode& pool, SeqId holder, Pos length);
+  // `pool`, whose tokens are those of `from`, becomes the owner of its cells, which both hold from
+  // then on; in a split cache it gets a copy. REQUIRES: as Branch.
+  void Snapshot(Sequence& from, const std::shared_ptr<PoolNode>& pool);
+  // `to`, which is empty, holds the first `length` tokens of `from` too; in a split cache a copy.
+  void ShareFrom(Sequence& from, Sequence& to, Pos length);
 
   // `to` gives up what it holds and holds what `from` holds: the same cells, or a copy of them in a
   // split cache.
@@ -81,6 +97,7 @@ class SequenceCache {
 
  private:
   void KeepFirst(Sequence& sequence, Pos length);
+  void SealPrivate(Sequence& sequence);  // so that others can hold its private cells
 
   ModelBackend* backend_;
   PoolTree* pools_;

@@ -42,6 +42,7 @@ struct PoolView {
   std::string residency;      // materializing, resident, evicted
   int32_t refs = 0;
   bool pinned = false;
+  int32_t n_pins = 0;  // keys that pin it
   bool auto_pinned = false;
   bool orphaned_pin = false;
   TimeUs last_access_us = 0;

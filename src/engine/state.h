@@ -47,6 +47,9 @@ struct Materialization {
   std::vector<Waiter> waiters;  // creators that hold a reference each and want an answer
   bool rebuild = false;         // of an evicted pool: a failure leaves it evicted, not gone
   bool wanted = false;          // goes on without waiters: answered already, or a rebuild
+  bool begun = false;           // what others have of it is shared; false: it waits for its parent
+  int32_t n_computed = 0;       // tokens computed so far
+  std::string miss_reason;      // why the parent's cells are not shared; empty: they are
   TimeUs since = 0;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -28,13 +29,15 @@ struct PoolNode {
   AdapterSet adapters;               // that its cells are computed with
   std::shared_ptr<PoolNode> parent;  // null at a root
   Pos branch_pos = 0;                // D: tokens [0, D) are the parent's
-  Pos shared_len = 0;                // cells [0, shared_len) are physically the parent's; <= D
 
   // Cells. Changed by PoolTree only, which counts them.
-  SeqId seq = kNoSeq;         // kNoSeq: evicted or released
-  Pos n_materialized = 0;     // cells [shared_len, n_materialized) are computed
-  std::multiset<Pos> leases;  // per attached sequence: it shares [0, p)
-  PoolLease parent_lease;  // on [0, shared_len) of the parent, never longer than what is held here
+  SeqId seq = kNoSeq;  // kNoSeq: evicted or released
+  // Cells [0, shared_len) are physically another node's: the parent's, at most D, or those that the
+  // session held of its own pool whose snapshot this is.
+  Pos shared_len = 0;
+  PoolLease base;             // on them, never longer than what is held here; empty: none is shared
+  Pos n_materialized = 0;     // cells [shared_len, n_materialized) are there
+  std::multiset<Pos> leases;  // of sequences and of other nodes' bases: each shares [0, p)
   Residency residency = Residency::kMaterializing;
   bool released = false;  // no longer in the tree; lives on while it has leases
 
@@ -42,16 +45,16 @@ struct PoolNode {
 
   // Lifetime.
   int32_t refs = 0;
-  bool pinned = false;
-  TimeUs pinned_until = 0;  // 0: no limit
-  TimeUs release_at = 0;    // when refs is 0; 0: not scheduled
+  std::map<std::string, TimeUs> pins;  // by the key that the client gave; until when, 0: no limit
+  TimeUs release_at = 0;               // when refs is 0; 0: not scheduled
   TimeUs last_access = 0;
-  int32_t n_children = 0;
+  int32_t n_children = 0;  // in the tree
 
   uint64_t hits = 0;
   uint64_t queries = 0;
 
   Pos length() const { return static_cast<Pos>(prefix.tokens.size()); }
+  bool pinned() const { return !pins.empty(); }
   bool in_use() const { return n_children > 0 || !leases.empty(); }
   // Cells that this node accounts for: its own range while it holds a sequence, else the part of it
   // that the longest lease keeps alive.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -45,16 +46,20 @@ void PoolLease::Shrink(Pos length) {
 
 PoolLease PoolLease::Another() const { return {tree_, node_, length_}; }
 
-std::shared_ptr<PoolNode> PoolTree::CreateRoot(std::vector<Token> tokens, AdapterSet adapters,
-                                               SeqId seq, TimeUs now) {
+std::shared_ptr<PoolNode> PoolTree::Create(NewPool from) {
+  const Pos n_tokens = static_cast<Pos>(from.tokens.size());
+  POLYKV_CHECK(from.branch_pos >= 0 && from.branch_pos <= n_tokens);
   auto node = std::make_shared<PoolNode>();
   node->id = next_id_++;
-  node->prefix.hashes = CumulativeHashes(tokens);
-  node->prefix.tokens = std::move(tokens);
-  node->adapters = std::move(adapters);
-  node->seq = seq;
+  node->prefix.hashes = CumulativeHashes(from.tokens);
+  node->prefix.tokens = std::move(from.tokens);
+  node->adapters = std::move(from.adapters);
+  node->parent = std::move(from.parent);
+  node->branch_pos = from.branch_pos;
+  node->seq = from.seq;
   node->refs = 1;
-  node->last_access = now;
+  node->last_access = from.now;
+  if (node->parent != nullptr) ++node->parent->n_children;
   nodes_.emplace(node->id, node);
   by_hash_.emplace(node->prefix.hashes.back(), node->id);
   return node;
@@ -74,15 +79,28 @@ std::shared_ptr<PoolNode> PoolTree::FindOrNull(std::string_view reference) const
   return it == by_name_.end() ? nullptr : FindOrNull(it->second);
 }
 
-std::shared_ptr<PoolNode> PoolTree::FindRootOrNull(const std::vector<Token>& tokens,
-                                                   const AdapterSet& adapters) const {
+std::shared_ptr<PoolNode> PoolTree::FindEqualOrNull(const PoolNode* parent,
+                                                    const std::vector<Token>& tokens,
+                                                    const AdapterSet& adapters) const {
   const auto [begin, end] = by_hash_.equal_range(CumulativeHashes(tokens).back());
   for (auto it = begin; it != end; ++it) {
     auto node = FindOrNull(it->second);
     const bool equal = node->prefix.tokens == tokens && node->adapters == adapters;
-    if (node->parent == nullptr && equal) return node;
+    if (node->parent.get() == parent && equal) return node;
   }
   return nullptr;
+}
+
+std::vector<std::shared_ptr<PoolNode>> PoolTree::Subtree(
+    const std::shared_ptr<PoolNode>& root) const {
+  std::vector<std::shared_ptr<PoolNode>> subtree = {root};
+  std::set<const PoolNode*> members = {root.get()};
+  for (auto it = nodes_.upper_bound(root->id); it != nodes_.end(); ++it) {
+    if (!members.contains(it->second->parent.get())) continue;
+    members.insert(it->second.get());
+    subtree.push_back(it->second);
+  }
+  return subtree;
 }
 
 void PoolTree::AddName(PoolNode& node, std::string name) {
@@ -96,12 +114,36 @@ PoolLease PoolTree::Attach(const std::shared_ptr<PoolNode>& node, Pos length) {
   return PoolLease(this, node, length);
 }
 
+void PoolTree::BeginOn(PoolNode& node, PoolLease base) {
+  POLYKV_CHECK(node.residency == Residency::kMaterializing && node.n_materialized == 0);
+  cells_ -= node.OwnedCells();
+  node.base = std::move(base);
+  node.shared_len = node.n_materialized = node.base.length();
+  cells_ += node.OwnedCells();
+  AddMaterialized(node, 0);
+}
+
+void PoolTree::BeginOnLeases(PoolNode& node, Pos length) {
+  POLYKV_CHECK(node.residency == Residency::kMaterializing && node.n_materialized == 0);
+  POLYKV_CHECK(!node.leases.empty() && length == *node.leases.rbegin());
+  cells_ -= node.OwnedCells();
+  node.shared_len = node.base.length();
+  node.n_materialized = length;
+  cells_ += node.OwnedCells();
+  AddMaterialized(node, 0);
+}
+
+PoolLease PoolTree::Snapshot(const std::shared_ptr<PoolNode>& node, PoolLease lease) {
+  BeginOn(*node, std::move(lease));
+  AddMaterialized(*node, node->length() - node->n_materialized);
+  return {this, node, node->length()};
+}
+
 PoolLease PoolTree::Seal(PoolLease lease, std::vector<Token> tokens) {
   auto node = std::make_shared<PoolNode>();
   node->prefix.tokens = std::move(tokens);
-  node->parent = lease.node_;
-  node->branch_pos = node->shared_len = lease.length();
-  node->parent_lease = std::move(lease);
+  node->shared_len = lease.length();
+  node->base = std::move(lease);
   node->residency = Residency::kEvicted;
   node->released = true;
   released_.push_back(node);
@@ -110,9 +152,19 @@ PoolLease PoolTree::Seal(PoolLease lease, std::vector<Token> tokens) {
 
 PoolLease PoolTree::Unseal(PoolLease lease) {
   if (SoleCells(lease) == 0) return lease;
-  PoolLease below = std::move(lease.node_->parent_lease);
+  PoolLease below = std::move(lease.node_->base);
   lease.Reset();
   return below;
+}
+
+Pos PoolTree::HeldThrough(const PoolLease& lease, const PoolNode& node) {
+  Pos length = lease.length();
+  const PoolNode* at = lease.node();
+  while (at != nullptr && at != &node) {
+    length = std::min(length, at->base.length());
+    at = at->base.node();
+  }
+  return at == &node ? length : 0;
 }
 
 int32_t PoolTree::SoleCells(const PoolLease& lease) {
@@ -132,11 +184,13 @@ void PoolTree::RemoveLease(const std::shared_ptr<PoolNode>& node, Pos length) {
   cells_ -= node->OwnedCells();
   node->leases.erase(it);
   cells_ += node->OwnedCells();
-  if (node->seq == kNoSeq) {
-    const Pos held = node->leases.empty() ? 0 : *node->leases.rbegin();
-    node->parent_lease.Shrink(std::min(held, node->parent_lease.length()));
-  }
+  if (node->seq == kNoSeq) ShrinkBase(*node);
   if (node->released && node->leases.empty()) std::erase(released_, node);
+}
+
+void PoolTree::ShrinkBase(PoolNode& node) {
+  const Pos held = node.leases.empty() ? 0 : *node.leases.rbegin();
+  node.base.Shrink(std::min(held, node.base.length()));
 }
 
 void PoolTree::AddMaterialized(PoolNode& node, Pos n_tokens) {
@@ -153,18 +207,22 @@ SeqId PoolTree::DropCells(PoolNode& node) {
   node.n_materialized = 0;
   node.residency = Residency::kEvicted;
   cells_ += node.OwnedCells();
+  ShrinkBase(node);
   return seq;
 }
 
 void PoolTree::BeginRebuild(PoolNode& node, SeqId seq) {
-  POLYKV_CHECK(node.residency == Residency::kEvicted && node.leases.empty());
+  POLYKV_CHECK(node.residency == Residency::kEvicted);
+  cells_ -= node.OwnedCells();
   node.seq = seq;
   node.residency = Residency::kMaterializing;
+  cells_ += node.OwnedCells();
 }
 
 void PoolTree::Release(const std::shared_ptr<PoolNode>& node) {
   POLYKV_CHECK(node->n_children == 0 && node->seq == kNoSeq && !node->released);
   node->released = true;
+  if (node->parent != nullptr) --node->parent->n_children;
   nodes_.erase(node->id);
   for (const std::string& name : node->names) by_name_.erase(name);
   const auto [begin, end] = by_hash_.equal_range(node->prefix.hashes.back());
@@ -173,7 +231,7 @@ void PoolTree::Release(const std::shared_ptr<PoolNode>& node) {
 }
 
 bool PoolTree::Evictable(const PoolNode& node) {
-  return node.residency == Residency::kResident && !node.pinned && !node.in_use();
+  return node.residency == Residency::kResident && !node.pinned() && node.leases.empty();
 }
 
 std::shared_ptr<PoolNode> PoolTree::EvictableOrNull(const PoolNode* keep) const {
@@ -195,15 +253,28 @@ int32_t PoolTree::EvictableCells(const PoolNode* keep) const {
 
 void PoolTree::CheckIntegrity() const {
   int32_t cells = 0;
+  std::map<const PoolNode*, int32_t> n_children;
+  std::map<const PoolNode*, std::multiset<Pos>> bases;
   for (const auto& [id, node] : nodes_) {
     POLYKV_CHECK(id == node->id && !node->released);
     POLYKV_CHECK((node->seq == kNoSeq) == (node->residency == Residency::kEvicted));
     POLYKV_CHECK(node->leases.empty() || *node->leases.rbegin() <= node->length());
+    POLYKV_CHECK(node->base.length() <= node->shared_len && node->shared_len <= node->length());
+    if (node->n_materialized > 0) POLYKV_CHECK(node->base.length() == node->shared_len);
+    POLYKV_CHECK(node->parent == nullptr || nodes_.contains(node->parent->id));
+    ++n_children[node->parent.get()];
+    bases[node->base.node()].insert(node->base.length());
     cells += node->OwnedCells();
   }
   for (const auto& node : released_) {
     POLYKV_CHECK(node->released && !node->leases.empty());
+    bases[node->base.node()].insert(node->base.length());
     cells += node->OwnedCells();
+  }
+  for (const auto& [id, node] : nodes_) {
+    POLYKV_CHECK(node->n_children == n_children[node.get()]);
+    const std::multiset<Pos>& held = bases[node.get()];
+    POLYKV_CHECK(std::includes(node->leases.begin(), node->leases.end(), held.begin(), held.end()));
   }
   POLYKV_CHECK(by_hash_.size() == nodes_.size());
   POLYKV_CHECK(cells == cells_);

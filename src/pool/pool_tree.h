@@ -12,21 +12,33 @@
 
 namespace polykv {
 
+struct NewPool {
+  std::shared_ptr<PoolNode> parent = {};  // null: a root
+  Pos branch_pos = 0;                     // D
+  std::vector<Token> tokens = {};         // [0, L); the first D are the parent's
+  AdapterSet adapters = {};
+  SeqId seq = kNoSeq;
+  TimeUs now = 0;
+};
+
 // Engine thread only. Outlives every lease.
 class PoolTree {
  public:
   explicit PoolTree(PoolId first_id) : next_id_(first_id) {}
 
-  // A root over `tokens`, holding `seq`, nothing computed yet, with one reference and no name.
-  std::shared_ptr<PoolNode> CreateRoot(std::vector<Token> tokens, AdapterSet adapters, SeqId seq,
-                                       TimeUs now);
+  // A pool that holds `seq`, nothing computed yet, with one reference and no name.
+  std::shared_ptr<PoolNode> Create(NewPool from);
 
   std::shared_ptr<PoolNode> FindOrNull(PoolId id) const;
   // By decimal id or by name.
   std::shared_ptr<PoolNode> FindOrNull(std::string_view reference) const;
-  // A root with exactly these tokens and adapters; null if there is none.
-  std::shared_ptr<PoolNode> FindRootOrNull(const std::vector<Token>& tokens,
-                                           const AdapterSet& adapters) const;
+  // A child of `parent` (null: a root) with exactly these tokens and adapters; null if there is
+  // none.
+  std::shared_ptr<PoolNode> FindEqualOrNull(const PoolNode* parent,
+                                            const std::vector<Token>& tokens,
+                                            const AdapterSet& adapters) const;
+  // `root` and what is below it, every pool before its children.
+  std::vector<std::shared_ptr<PoolNode>> Subtree(const std::shared_ptr<PoolNode>& root) const;
 
   // One more name for the pool. REQUIRES: the name is free.
   void AddName(PoolNode& node, std::string name);
@@ -34,6 +46,18 @@ class PoolTree {
   // A length of 0 holds no cells, but keeps the pool in use.
   // REQUIRES: resident, 0 <= length <= node's length.
   PoolLease Attach(const std::shared_ptr<PoolNode>& node, Pos length);
+
+  // Cells [0, base.length()) of a materializing pool are there, as those that the lease is on.
+  // REQUIRES: no cell of it is there yet; what others still hold of it (after an eviction) is not
+  // longer than that.
+  void BeginOn(PoolNode& node, PoolLease base);
+  // Cells [0, length) of a pool that is rebuilt are there again, as the same ones that others still
+  // hold. REQUIRES: nothing else of it is there; length is that of its longest lease.
+  void BeginOnLeases(PoolNode& node, Pos length);
+  // A materializing pool takes over the cells of the sequence whose tokens it has; they become the
+  // pool's, those that `lease` is on remain what they are. Returns the sequence's lease on all of
+  // it.
+  PoolLease Snapshot(const std::shared_ptr<PoolNode>& node, PoolLease lease);
 
   // The cells of a sequence that holds `tokens`, the first of them by `lease`, become a node of
   // their own, so that others can hold them too. It is in no index and lives as long as its leases.
@@ -46,15 +70,21 @@ class PoolTree {
   // Cells that would be free if the lease ended: those that nobody else holds.
   static int32_t SoleCells(const PoolLease& lease);
 
-  void AddMaterialized(PoolNode& node, Pos n_tokens);  // cells are there; resident at full length
+  // The next `n_tokens` (0 or more) are computed; resident at full length.
+  void AddMaterialized(PoolNode& node, Pos n_tokens);
   // The pool's sequence has let go of its cells; returns the sequence id, kNoSeq if it had none.
   SeqId DropCells(PoolNode& node);
   void BeginRebuild(PoolNode& node, SeqId seq);  // REQUIRES: evicted
+  // How many of the pool's tokens another node or a sequence holds, whose lease `lease` is, as the
+  // very cells of the pool; 0: it has nothing of it.
+  static Pos HeldThrough(const PoolLease& lease, const PoolNode& node);
   // Takes the node out of every index. Its leases stay valid. REQUIRES: no children, cells dropped.
   void Release(const std::shared_ptr<PoolNode>& node);
 
-  // The pool that a want of cells or sequences may evict: resident, unpinned, neither children nor
-  // leases, least recently used. Null if there is none. `keep` is never chosen.
+  // Whether a want of cells or sequences, or the end of its grace, may evict the pool: resident,
+  // unpinned, and nobody holds its cells. (A child that is evicted itself holds none.)
+  static bool Evictable(const PoolNode& node);
+  // The least recently used of them; null if there is none. `keep` is never chosen.
   std::shared_ptr<PoolNode> EvictableOrNull(const PoolNode* keep) const;
   int32_t EvictableCells(const PoolNode* keep) const;
 
@@ -68,7 +98,7 @@ class PoolTree {
   friend class PoolLease;
   void AddLease(PoolNode& node, Pos length);
   void RemoveLease(const std::shared_ptr<PoolNode>& node, Pos length);
-  static bool Evictable(const PoolNode& node);
+  void ShrinkBase(PoolNode& node);
 
   PoolId next_id_;
   std::map<PoolId, std::shared_ptr<PoolNode>> nodes_;

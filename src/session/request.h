@@ -20,12 +20,13 @@ namespace polykv {
 // Pool and session wishes of a request; all empty: a plain request.
 struct AttachSpec {
   std::string pool;                               // decimal pool id or name; empty: none
+  std::optional<int32_t> shared_pool_slot;        // in place of a pool: what this slot holds
   std::optional<int32_t> shared_prefix_n_tokens;  // explicit P; must not exceed the true match
   bool error_on_miss = false;                     // "on_pool_miss": "error"
   SessionId session_id;                           // empty: none
   bool session_end = false;                       // forget the session when this request ends
 
-  bool any() const { return !pool.empty() || !session_id.empty(); }
+  bool any() const { return !pool.empty() || !session_id.empty() || shared_pool_slot.has_value(); }
 };
 
 // Microsecond stamps of one request on the engine's clock; 0: not yet.

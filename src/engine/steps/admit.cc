@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/steps/materialize.h"
 #include "engine/steps/pressure.h"
 #include "engine/steps/prompt_cache.h"
 #include "engine/steps/retire.h"
@@ -18,10 +19,6 @@ enum class Outcome {
   kNoRoom,    // waits for cells or several slots; nobody passes, or it might wait for ever
 };
 
-Problem PoolNotFound(const std::string& pool) {
-  return {.status = 404, .type = "pool_not_found", .message = "there is no pool " + pool};
-}
-
 // Why the server cannot take the request at all; nothing if it can.
 std::optional<Problem> Refusal(const EngineState& state, const Generation& generation) {
   if (auto refused = RefuseNewWork(state)) return refused;
@@ -34,6 +31,11 @@ std::optional<Problem> Refusal(const EngineState& state, const Generation& gener
     return ExceedsContext(generation.n_prompt(), generation.n_ctx);
   }
   const AttachSpec& attach = generation.request->attach;
+  const auto n_slots = static_cast<int32_t>(state.slots.size());
+  if (attach.shared_pool_slot.value_or(0) >= n_slots) {
+    return InvalidRequest("shared_pool_slot is " + std::to_string(*attach.shared_pool_slot) +
+                          ", but there are " + std::to_string(n_slots) + " slots (--parallel)");
+  }
   if (attach.error_on_miss && !attach.pool.empty() &&
       state.pools.FindOrNull(attach.pool) == nullptr) {
     return PoolNotFound(attach.pool);
@@ -203,15 +205,18 @@ Outcome TryStart(EngineState& state, Generation& generation) {
   Sequence& sequence = session != nullptr ? session->sequence : slot->own;
   MatchPrompt(state, generation, sequence, &*reuse);
   const int32_t wanted_share = request.attach.shared_prefix_n_tokens.value_or(0);
-  if (reuse->pool != nullptr && wanted_share > reuse->match.n_common) {
+  const bool has_source = reuse->pool != nullptr || reuse->other != nullptr;
+  if (has_source && wanted_share > reuse->match.n_common) {
     Fail(state, generation,
          InvalidRequest("shared_prefix_n_tokens is " + std::to_string(wanted_share) +
-                        ", but prompt and pool agree in the first " +
+                        ", but the prompt and what it shares from agree in the first " +
                         std::to_string(reuse->match.n_common) + " tokens only"));
     return Outcome::kAnswered;
   }
   const Outcome room = CheckRoom(state, generation, sequence, *reuse);
   if (room != Outcome::kStarted) return room;
+  const bool emptied = reuse->other != nullptr && reuse->other->n_tokens() < reuse->match.n_pool;
+  if (emptied) return Outcome::kLater;  // the other slot's tokens had to make room
   Start(state, generation, *slot, sequence, *reuse);
   StartChoices(state, generation);
   SaveIdleSlots(state);

@@ -59,7 +59,9 @@ std::vector<const AdapterSet*> WantedAdapters(const EngineState& state) {
     const bool works = generation->phase == Phase::kDecode || generation->phase == Phase::kPrefill;
     if (works) wanted.push_back(&generation->sequence->adapters);
   }
-  for (const Materialization& pool : state.materializing) wanted.push_back(&pool.node->adapters);
+  for (const Materialization& pool : state.materializing) {
+    if (pool.begun) wanted.push_back(&pool.node->adapters);
+  }
   return wanted;
 }
 
@@ -93,7 +95,7 @@ Entries PlanStep(EngineState& state) {
   }
   for (Materialization& pool : state.materializing) {
     const PoolNode& node = *pool.node;
-    if (node.adapters != adapters) continue;
+    if (!pool.begun || node.adapters != adapters) continue;
     prefills.push_back({.pool = &pool});
     const int32_t n_batch = state.backend->info().n_batch;
     jobs.push_back({.n_left = node.length() - node.n_materialized,
@@ -309,7 +311,7 @@ void Isolate(EngineState& state, std::span<BatchEntry> entries) {
   if (entries.size() > 1) {
     for (BatchEntry& entry : entries) Execute(state, {&entry, 1});
   } else if (entries[0].pool != nullptr) {
-    FailPool(state, *entries[0].pool, fault);
+    FailPool(state, entries[0].pool->node, fault);
   } else {
     Fail(state, *entries[0].generation, fault);
   }
@@ -337,6 +339,7 @@ void UseAdapters(EngineState& state, const AdapterSet& adapters) {
 }  // namespace
 
 bool RunModelStep(EngineState& state) {
+  BeginPools(state);
   ShiftFullContexts(state);
   DraftAhead(state);
   Entries entries = PlanStep(state);

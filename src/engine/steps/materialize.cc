@@ -1,15 +1,15 @@
 #include "engine/steps/materialize.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "engine/steps/pressure.h"
-#include "engine/steps/retire.h"
 
 namespace polykv {
 namespace {
 
-constexpr TimeUs kUsPerMs = 1'000;
+constexpr double kUsPerMs = 1e3;
 
 Problem NoFreeSequence() {
   return {.status = 503,
@@ -27,34 +27,124 @@ Problem NoFreeCells(int32_t wanted, int32_t available) {
           .retry_after_s = 5};
 }
 
-// Why this server makes no pools at all.
-std::string NoPoolsReason(const ModelInfo& info) {
-  return info.unified ? "started with --polykv-max-pools 0"
-                      : "started with --no-kv-unified and no --polykv-max-pools";
+void RemoveJob(EngineState& state, const PoolNode* node) {
+  state.materializing.remove_if([node](const auto& job) { return job.node.get() == node; });
 }
 
-PoolCreated Describe(const EngineState& state, const PoolNode& node, bool created, TimeUs since) {
-  return {.pool_id = node.id,
-          .name = node.names.empty() ? "" : node.names.front(),
-          .prefix_len = node.length(),
-          .prefix_hash = node.prefix.hashes.back(),
-          .own_kv_bytes = node.OwnedCells() * state.backend->info().bytes_per_cell,
-          .created = created,
-          .ready = node.residency == Residency::kResident,
-          .n_prefilled = created ? node.n_materialized : 0,
-          .prefill_ms = created ? static_cast<double>(state.now() - since) / kUsPerMs : 0.0};
+// The job is over; everybody who waits gets `problem`.
+void DropJob(EngineState& state, const PoolNode* node, const Problem& problem) {
+  Materialization* const job = FindJob(state, node);
+  if (job == nullptr) return;
+  for (const Materialization::Waiter& waiter : job->waiters) state.Answer(waiter.channel, problem);
+  RemoveJob(state, node);
 }
 
-// A sequence for a pool of `n_tokens`, with cells to be had for it; evicts unused pools for that.
-Result<SeqId> AcquirePoolSequence(EngineState& state, int32_t n_tokens, const PoolNode* keep) {
+// A sequence and how many of a pool's first tokens it holds as the pool's own cells, or in a split
+// cache as any.
+struct Holder {
+  SeqId seq = kNoSeq;
+  Pos length = 0;
+};
+
+Holder FindHolder(const EngineState& state, const PoolNode& node) {
+  Holder best;
+  const auto consider = [&best](SeqId seq, Pos length) {
+    if (seq != kNoSeq && length > best.length) best = {seq, length};
+  };
+  const bool unified = state.backend->info().unified;
+  for (const auto& [id, other] : state.pools.nodes()) {
+    const bool child = other->parent.get() == &node && other->residency == Residency::kResident;
+    consider(other->seq,
+             unified ? PoolTree::HeldThrough(other->base, node) : (child ? other->branch_pos : 0));
+  }
+  if (!unified) return best;
+  for (const Slot& slot : state.slots) {
+    consider(slot.own.id, PoolTree::HeldThrough(slot.own.lease, node));
+  }
+  for (const auto& [id, session] : state.sessions) {
+    consider(session->sequence.id, PoolTree::HeldThrough(session->sequence.lease, node));
+  }
+  return best;
+}
+
+// What others still hold of a pool that was evicted while they did.
+void RegainFromHolder(EngineState& state, Materialization& job) {
+  PoolNode& node = *job.node;
+  if (state.backend->info().sharing != Sharing::kAnyPosition) return;
+  const Holder holder = FindHolder(state, node);
+  const bool parent_has_more =
+      holder.length <= node.shared_len && node.base.node() == node.parent.get();
+  if (holder.length == 0 || parent_has_more) return;
+  state.cache.Regain(node, holder.seq, holder.length);
+  job.begun = true;
+}
+
+// The parent's cells become the pool's as far as the model allows. False: they are not there yet.
+bool BranchFromParent(EngineState& state, Materialization& job) {
+  PoolNode& node = *job.node;
+  Pos length = 0;
+  if (node.branch_pos > 0) {
+    if (node.parent->residency != Residency::kResident) return false;
+    const ShareVerdict verdict =
+        state.cache.MayShare(node.parent->seq, node.parent->length(), node.branch_pos,
+                             /*tokens_remain=*/node.branch_pos < node.length());
+    job.miss_reason = verdict.reason;
+    length = verdict.length;
+  }
+  if (length > 0) {
+    state.cache.Branch(node, length);
+  } else {
+    state.pools.BeginOn(node, {});
+  }
+  return true;
+}
+
+// A parent that was evicted in between is asked for again.
+std::optional<Problem> WantParent(EngineState& state, const PoolNode& node) {
+  const bool evicted = node.parent != nullptr && node.parent->residency == Residency::kEvicted;
+  return evicted ? RebuildPool(state, node.parent) : std::nullopt;
+}
+
+}  // namespace
+
+Problem PoolNotFound(const std::string& pool) {
+  return {.status = 404, .type = "pool_not_found", .message = "there is no pool " + pool};
+}
+
+int32_t OwnCells(const EngineState& state, const PoolNode& node) {
+  const bool shares =
+      state.backend->info().unified && state.backend->info().sharing != Sharing::kOff;
+  return node.length() - (shares ? node.branch_pos : 0);
+}
+
+Result<SeqId> AcquirePoolSequence(EngineState& state, int32_t n_cells, const PoolNode* keep) {
   const int32_t available =
       state.cache.free() + ReclaimableCells(state, nullptr, keep) - ReservedCells(state);
-  if (n_tokens > available) return NoFreeCells(n_tokens, available);
+  if (n_cells > available) return NoFreeCells(n_cells, available);
   if (const auto seq = state.pool_seqs.Allocate()) return *seq;
   const auto victim = state.pools.EvictableOrNull(keep);
   if (victim == nullptr) return NoFreeSequence();
   EvictPool(state, *victim);
   return *state.pool_seqs.Allocate();
+}
+
+Materialization& StartMaterializing(EngineState& state, std::shared_ptr<PoolNode> node) {
+  Materialization& job = state.materializing.emplace_back();
+  job.node = std::move(node);
+  job.since = state.now();
+  state.changed = true;
+  return job;
+}
+
+void EndIfResident(EngineState& state, Materialization& job) {
+  PoolNode& node = *job.node;
+  if (node.residency != Residency::kResident) return;
+  node.last_access = state.now();
+  for (const Materialization::Waiter& waiter : job.waiters) {
+    state.Answer(waiter.channel, Describe(state, node, waiter.created ? &job : nullptr));
+  }
+  state.changed = true;
+  RemoveJob(state, &node);
 }
 
 Materialization* FindJob(EngineState& state, const PoolNode* node) {
@@ -64,137 +154,80 @@ Materialization* FindJob(EngineState& state, const PoolNode* node) {
   return it == state.materializing.end() ? nullptr : &*it;
 }
 
-// Everybody who waits gets `problem`; the job is over.
-void DropJob(EngineState& state, Materialization& job, const Problem& problem) {
-  for (const Materialization::Waiter& waiter : job.waiters) {
-    state.Answer(waiter.channel, problem);
-  }
-  state.materializing.remove_if([&job](const Materialization& other) { return &other == &job; });
-}
-
-void Answer(EngineState& state, const CreatePool& command, Result<PoolCreated> answer) {
-  state.Answer(command.channel, std::move(answer));
-  state.changed = true;
-}
-
-// An equal pool is there: one more reference, and a wait if its cells are still on their way.
-void JoinPool(EngineState& state, CreatePool& command, const std::shared_ptr<PoolNode>& node) {
-  if (node->residency == Residency::kEvicted) {
-    if (auto problem = RebuildPool(state, node)) return Answer(state, command, std::move(*problem));
-  }
-  if (!command.name.empty() && state.pools.FindOrNull(command.name) == nullptr) {
-    state.pools.AddName(*node, command.name);
-  }
-  ++node->refs;
-  node->release_at = 0;
-  node->pinned = node->pinned || command.pin;
-  node->last_access = state.now();
-  Materialization* job = FindJob(state, node.get());
-  if (job != nullptr && command.wait) {
-    job->waiters.push_back({command.channel, false});
-    return;
-  }
-  if (job != nullptr) job->wanted = true;
-  Answer(state, command, Describe(state, *node, false, state.now()));
-}
-
-// Without references: the grace starts once and a repeated request does not prolong it.
-void ScheduleRelease(EngineState& state, const std::shared_ptr<PoolNode>& node, bool force) {
-  const TimeUs at = state.now() + (force ? 0 : state.config.grace_ms * kUsPerMs);
-  node->release_at = node->release_at == 0 ? at : std::min(at, node->release_at);
-  if (force && !node->pinned) ReleasePool(state, node);
-}
-
-}  // namespace
-
-void HandleCreatePool(EngineState& state, CreatePool command) {
-  if (!state.backend->info().generates) {
-    return Answer(state, command,
-                  Problem{.status = 501,
-                          .type = "not_supported_error",
-                          .message = "this model computes embeddings only: nothing to share"});
-  }
-  if (state.config.max_pools == 0) {
-    return Answer(
-        state, command,
-        Problem{.status = 501,
-                .type = "not_supported_error",
-                .message = "this server has no pools: " + NoPoolsReason(state.backend->info())});
-  }
-  const auto named = command.name.empty() ? nullptr : state.pools.FindOrNull(command.name);
-  if (named != nullptr &&
-      (named->prefix.tokens != command.tokens || named->adapters != state.adapters)) {
-    return Answer(state, command,
-                  Problem{.status = 409,
-                          .type = "name_taken",
-                          .message = "pool " + std::to_string(named->id) +
-                                     " has this name and other tokens or adapters"});
-  }
-  if (named != nullptr) return JoinPool(state, command, named);
-  const auto equal =
-      command.unique ? nullptr : state.pools.FindRootOrNull(command.tokens, state.adapters);
-  if (equal != nullptr) return JoinPool(state, command, equal);
-  const int32_t n_tokens = static_cast<int32_t>(command.tokens.size());
-  if (n_tokens > state.config.n_ctx_session) {
-    return Answer(state, command,
-                  Problem{.status = 400,
-                          .type = "exceed_context_size_error",
-                          .message = "the prefix is longer than the context",
-                          .n_prompt_tokens = n_tokens,
-                          .n_ctx = state.config.n_ctx_session});
-  }
-  const Result<SeqId> seq = AcquirePoolSequence(state, n_tokens, nullptr);
-  if (!seq.ok()) return Answer(state, command, seq.problem());
-  const TimeUs now = state.now();
-  const auto node =
-      state.pools.CreateRoot(std::move(command.tokens), state.adapters, seq.value(), now);
-  if (!command.name.empty()) state.pools.AddName(*node, command.name);
-  node->pinned = command.pin;
-  Materialization& job = state.materializing.emplace_back();
-  job.node = node;
-  job.since = now;
-  job.wanted = !command.wait;
-  state.changed = true;
-  if (command.wait) {
-    job.waiters.push_back({command.channel, true});
-  } else {
-    Answer(state, command, Describe(state, *node, true, now));
-  }
+PoolCreated Describe(const EngineState& state, const PoolNode& node, const Materialization* job) {
+  PoolCreated created{.pool_id = node.id,
+                      .name = node.names.empty() ? "" : node.names.front(),
+                      .parent = node.parent != nullptr ? node.parent->id : kNoPool,
+                      .branch_pos = node.branch_pos,
+                      .shared_len = node.shared_len,
+                      .prefix_len = node.length(),
+                      .prefix_hash = node.prefix.hashes.back(),
+                      .own_kv_bytes = node.OwnedCells() * state.backend->info().bytes_per_cell,
+                      .created = job != nullptr,
+                      .ready = node.residency == Residency::kResident};
+  if (job == nullptr) return created;
+  created.n_prefilled = job->n_computed;
+  created.prefill_ms = static_cast<double>(state.now() - job->since) / kUsPerMs;
+  created.miss_reason = job->miss_reason;
+  return created;
 }
 
 std::optional<Problem> RebuildPool(EngineState& state, const std::shared_ptr<PoolNode>& node) {
-  const Result<SeqId> seq = AcquirePoolSequence(state, node->length(), node.get());
+  POLYKV_CHECK(node->residency == Residency::kEvicted);
+  if (node->branch_pos > 0) {
+    if (auto problem = WantParent(state, *node)) return problem;
+  }
+  const Result<SeqId> seq = AcquirePoolSequence(state, OwnCells(state, *node), node.get());
   if (!seq.ok()) return seq.problem();
   state.pools.BeginRebuild(*node, seq.value());
-  Materialization& job = state.materializing.emplace_back();
-  job.node = node;
-  job.since = state.now();
+  Materialization& job = StartMaterializing(state, node);
   job.rebuild = true;
   job.wanted = true;
-  state.changed = true;
+  RegainFromHolder(state, job);
+  EndIfResident(state, job);
   return std::nullopt;
 }
 
-void AdvancePool(EngineState& state, Materialization& job, int32_t n_tokens) {
-  PoolNode& node = *job.node;
-  state.pools.AddMaterialized(node, n_tokens);
-  state.counters.pool_prefilled_tokens += static_cast<uint64_t>(n_tokens);
-  if (node.residency != Residency::kResident) return;
-  node.last_access = state.now();
-  for (const Materialization::Waiter& waiter : job.waiters) {
-    state.Answer(waiter.channel, Describe(state, node, waiter.created, job.since));
+void BeginPools(EngineState& state) {
+  std::vector<std::shared_ptr<PoolNode>> nodes;
+  for (const Materialization& job : state.materializing) nodes.push_back(job.node);
+  for (const auto& node : nodes) {
+    Materialization* job = FindJob(state, node.get());
+    if (job == nullptr) continue;  // failed with its parent
+    if (!job->begun) {
+      if (auto problem = WantParent(state, *node)) {
+        FailPool(state, node, *problem);
+        continue;
+      }
+      if (!BranchFromParent(state, *job)) continue;
+      job->begun = true;
+    }
+    EndIfResident(state, *job);
   }
-  state.changed = true;
-  state.materializing.remove_if([&job](const Materialization& other) { return &other == &job; });
 }
 
-void FailPool(EngineState& state, Materialization& job, const Problem& problem) {
-  const std::shared_ptr<PoolNode> node = job.node;
-  const bool rebuild = job.rebuild;
-  node->refs -= static_cast<int32_t>(job.waiters.size());
-  DropJob(state, job, problem);
+void AdvancePool(EngineState& state, Materialization& job, int32_t n_tokens) {
+  state.pools.AddMaterialized(*job.node, n_tokens);
+  job.n_computed += n_tokens;
+  state.counters.pool_prefilled_tokens += static_cast<uint64_t>(n_tokens);
+  EndIfResident(state, job);
+}
+
+void FailPool(EngineState& state, const std::shared_ptr<PoolNode>& node, const Problem& problem) {
+  const Materialization* const job = FindJob(state, node.get());
+  if (job == nullptr) return;
+  const bool rebuild = job->rebuild;
+  node->refs -= static_cast<int32_t>(job->waiters.size());
+  std::vector<std::shared_ptr<PoolNode>> dependents;
+  for (const Materialization& other : state.materializing) {
+    if (other.node->parent == node && !other.begun) dependents.push_back(other.node);
+  }
+  for (const auto& dependent : dependents) FailPool(state, dependent, problem);
+  DropJob(state, node.get(), problem);
   EvictPool(state, *node);
-  if (!rebuild) state.pools.Release(node);
+  if (rebuild) return;
+  if (node->n_children == 0) return state.pools.Release(node);
+  if (node->refs == 0) node->release_at = std::max<TimeUs>(1, state.now());
 }
 
 void EvictPool(EngineState& state, PoolNode& node) {
@@ -204,48 +237,10 @@ void EvictPool(EngineState& state, PoolNode& node) {
 }
 
 void ReleasePool(EngineState& state, const std::shared_ptr<PoolNode>& node) {
-  if (Materialization* job = FindJob(state, node.get())) {
-    DropJob(state, *job,
-            {.status = 410, .type = "pool_released", .message = "the pool was released"});
-  }
+  DropJob(state, node.get(),
+          {.status = 410, .type = "pool_released", .message = "the pool was released"});
   EvictPool(state, *node);
   state.pools.Release(node);
-}
-
-void HandleChangePool(EngineState& state, ChangePool& command) {
-  const auto answer = [&](Result<PoolStatus> result) {
-    state.changed = true;
-    state.Answer(command.channel, std::move(result));
-  };
-  const auto node = state.pools.FindOrNull(command.pool);
-  if (node == nullptr) {
-    return answer(Problem{
-        .status = 404, .type = "pool_not_found", .message = "there is no pool " + command.pool});
-  }
-  switch (command.action) {
-    case ChangePool::Action::kPin:
-      node->pinned = true;
-      node->pinned_until = command.ttl_ms ? state.now() + *command.ttl_ms * kUsPerMs : 0;
-      break;
-    case ChangePool::Action::kUnpin:
-      node->pinned = false;
-      node->pinned_until = 0;
-      break;
-    case ChangePool::Action::kRelease:
-      if (node->n_children > 0) {
-        return answer(Problem{
-            .status = 409, .type = "pool_has_children", .message = "release its children first"});
-      }
-      if (node->refs > 0) --node->refs;
-      if (node->refs == 0) ScheduleRelease(state, node, command.force);
-      break;
-  }
-  PoolStatus status{.pool_id = node->id, .refs = node->refs, .pinned = node->pinned};
-  status.released = node->released || (node->release_at > 0 && !node->pinned);
-  if (status.released && !node->released) {
-    status.release_in_ms = std::max<TimeUs>(0, node->release_at - state.now()) / kUsPerMs;
-  }
-  answer(status);
 }
 
 }  // namespace polykv

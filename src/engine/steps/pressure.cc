@@ -97,7 +97,7 @@ bool SacrificeOnce(EngineState& state) {
     return true;
   }
   if (state.materializing.empty()) return false;
-  FailPool(state, state.materializing.back(), OutOfCells());
+  FailPool(state, state.materializing.back().node, OutOfCells());
   return true;
 }
 
@@ -126,7 +126,7 @@ int32_t ReservedCells(const EngineState& state) {
     }
   }
   for (const Materialization& job : state.materializing) {
-    cells += job.node->length() - job.node->n_materialized;
+    cells += job.begun ? job.node->length() - job.node->n_materialized : OwnCells(state, *job.node);
   }
   return cells + NextEmbeddingCells(state);
 }

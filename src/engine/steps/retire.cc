@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "engine/steps/change_pool.h"
 #include "engine/steps/embed.h"
 #include "engine/steps/materialize.h"
 
@@ -90,6 +91,21 @@ void FailChoices(EngineState& state, Generation& lead, const Problem& problem) {
     if (other->lead == lead.task_id && other->phase == Generation::Phase::kFollow) {
       Fail(state, *other, problem);
     }
+  }
+}
+
+// Pools that nobody waits for any more and no fork needs are not computed to the end.
+void ReapMaterializations(EngineState& state) {
+  std::vector<std::shared_ptr<PoolNode>> unwanted;
+  for (Materialization& job : state.materializing) {
+    const size_t n_gone =
+        std::erase_if(job.waiters, [](const auto& waiter) { return waiter.channel->cancelled(); });
+    job.node->refs -= static_cast<int32_t>(n_gone);
+    const bool wanted = job.wanted || !job.waiters.empty() || job.node->n_children > 0;
+    if (!wanted) unwanted.push_back(job.node);
+  }
+  for (const auto& node : unwanted) {
+    FailPool(state, node, {.status = 499, .type = "cancelled", .message = "cancelled"});
   }
 }
 
@@ -181,27 +197,12 @@ void ReapAbandoned(EngineState& state) {
     if (embedding.command.channel->cancelled()) Cancel(state, embedding);
   }
   SweepEmbeddings(state);
-  for (auto job = state.materializing.begin(); job != state.materializing.end();) {
-    Materialization& materialization = *job++;
-    const size_t n_gone = std::erase_if(
-        materialization.waiters, [](const auto& waiter) { return waiter.channel->cancelled(); });
-    materialization.node->refs -= static_cast<int32_t>(n_gone);
-    if (!materialization.wanted && materialization.waiters.empty()) {
-      FailPool(state, materialization,
-               {.status = 499, .type = "cancelled", .message = "cancelled"});
-    }
-  }
+  ReapMaterializations(state);
 }
 
 void ReapExpired(EngineState& state) {
   const TimeUs now = state.now();
-  std::vector<std::shared_ptr<PoolNode>> expired;
-  for (const auto& [id, node] : state.pools.nodes()) {
-    if (node->pinned && node->pinned_until > 0 && now >= node->pinned_until) node->pinned = false;
-    const bool due = node->release_at > 0 && now >= node->release_at;
-    if (due && !node->pinned && node->n_children == 0) expired.push_back(node);
-  }
-  for (const auto& node : expired) ReleasePool(state, node);
+  ReapPools(state);
   std::vector<SessionId> idle;
   for (const auto& [id, session] : state.sessions) {
     const bool open = session->running || session->n_waiting > 0;

@@ -4,7 +4,6 @@
 #include <span>
 
 #include "engine/steps/materialize.h"
-#include "pool/share_rule.h"
 
 namespace polykv {
 namespace {
@@ -31,14 +30,34 @@ std::span<const Token> OwnPrefix(const EngineState& state, const Generation& gen
       .first(static_cast<size_t>(std::min(n_common, resume->n_tokens)));
 }
 
-// Whether the pool's memory lets a sequence start from `length` of its tokens.
-ShareVerdict AskPool(const EngineState& state, const PoolNode& pool, Pos length) {
+// What a request shares from.
+struct SharedSource {
+  SeqId seq = kNoSeq;
+  std::span<const Token> tokens;
+};
+
+SharedSource SourceOf(const Reuse& reuse) {
+  if (reuse.pool != nullptr) return {reuse.pool->seq, reuse.pool->prefix.tokens};
+  if (reuse.other != nullptr) return {reuse.other->id, reuse.other->tokens};
+  return {};
+}
+
+// What the slot that the request names holds now.
+Reuse ResolveSlot(EngineState& state, const Generation& generation) {
+  Reuse reuse;
   const ModelInfo& info = state.backend->info();
-  return ShareablePrefix({.sharing = info.sharing,
-                          .n_swa = info.n_swa,
-                          .length = pool.length(),
-                          .min_pos = state.backend->MinPos(pool.seq)},
-                         length, /*tokens_remain=*/true);
+  Slot& slot = state.slots[static_cast<size_t>(*generation.request->attach.shared_pool_slot)];
+  Sequence* const other = slot.running != nullptr ? slot.running->sequence : &slot.own;
+  if (info.sharing == Sharing::kOff || generation.session == nullptr) {
+    reuse.miss_reason = info.sharing_reason;
+  } else if (other->tokens.empty()) {
+    reuse.miss_reason = "evicted";
+  } else if (other->adapters != AdaptersOf(state, generation)) {
+    reuse.miss_reason = "adapter";
+  } else if (other != &generation.session->sequence) {
+    reuse.other = other;
+  }
+  return reuse;
 }
 
 }  // namespace
@@ -51,6 +70,7 @@ const AdapterSet& AdaptersOf(const EngineState& state, const Generation& generat
 std::optional<Reuse> ResolvePool(EngineState& state, const Generation& generation) {
   Reuse reuse;
   const AttachSpec& attach = generation.request->attach;
+  if (attach.shared_pool_slot.has_value()) return ResolveSlot(state, generation);
   if (attach.pool.empty()) return reuse;
   reuse.pool = state.pools.FindOrNull(attach.pool);
   if (reuse.pool == nullptr) {
@@ -81,12 +101,13 @@ void MatchPrompt(const EngineState& state, const Generation& generation, const S
                  Reuse* reuse) {
   const GenerationRequest& request = *generation.request;
   const std::span<const Token> own = OwnPrefix(state, generation, sequence, &reuse->resume);
-  const std::span<const Token> pool = reuse->pool != nullptr
-                                          ? std::span<const Token>(reuse->pool->prefix.tokens)
-                                          : std::span<const Token>();
-  reuse->match = MatchPrefix(request.prompt, own, pool, request.attach.shared_prefix_n_tokens);
+  const SharedSource source = SourceOf(*reuse);
+  reuse->match =
+      MatchPrefix(request.prompt, own, source.tokens, request.attach.shared_prefix_n_tokens);
   if (reuse->match.n_pool == 0) return;
-  const ShareVerdict verdict = AskPool(state, *reuse->pool, reuse->match.n_pool);
+  const ShareVerdict verdict =
+      state.cache.MayShare(source.seq, static_cast<Pos>(source.tokens.size()), reuse->match.n_pool,
+                           /*tokens_remain=*/true);
   if (verdict.length > 0) return;
   reuse->miss_reason = verdict.reason;
   reuse->match.n_pool = 0;
@@ -97,7 +118,11 @@ int32_t TakePrefix(EngineState& state, Sequence& sequence, const Reuse& reuse) {
   state.cache.TakeBack(sequence);
   if (reuse.match.n_pool == 0) return state.cache.Rewind(sequence, reuse.resume, reuse.match.n_own);
   state.cache.Clear(sequence);
-  state.cache.Share(sequence, reuse.pool, reuse.match.n_pool);
+  if (reuse.other != nullptr) {
+    state.cache.ShareFrom(*reuse.other, sequence, reuse.match.n_pool);
+  } else {
+    state.cache.Share(sequence, reuse.pool, reuse.match.n_pool);
+  }
   return reuse.match.n_pool;
 }
 

@@ -12,6 +12,7 @@ namespace polykv {
 
 struct Reuse {
   std::shared_ptr<PoolNode> pool;  // null: none that it can share from
+  Sequence* other = nullptr;       // in place of a pool: what another slot holds
   PrefixMatch match;
   ResumePoint resume;  // of the own cells
   std::string miss_reason;

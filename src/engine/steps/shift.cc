@@ -8,9 +8,10 @@ bool ContextFull(const Generation& generation, int32_t n_tokens) {
   return n_tokens + 1 >= generation.n_ctx;
 }
 
-bool MayShift(const EngineState& state, const Generation& generation) {
-  return state.config.context_shift && generation.session == nullptr &&
-         generation.sequence->lease.length() == 0;
+bool MayShift(EngineState& state, const Generation& generation) {
+  if (!state.config.context_shift || generation.session != nullptr) return false;
+  state.cache.TakeBack(*generation.sequence);
+  return generation.sequence->lease.length() == 0;
 }
 
 void ShiftFullContexts(EngineState& state) {

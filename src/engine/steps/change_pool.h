@@ -1,0 +1,13 @@
+// Pools are pinned, evicted, flushed, released.
+#pragma once
+
+#include "engine/state.h"
+
+namespace polykv {
+
+void HandleChangePool(EngineState& state, ChangePool& command);
+
+// Pins whose time is over go, and pools whose grace is; children before their parents.
+void ReapPools(EngineState& state);
+
+}  // namespace polykv
