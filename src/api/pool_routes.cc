@@ -1,21 +1,20 @@
-// /polykv/pools: create, list, pin, unpin, release.
+// /polykv/pools: create, fork, list, pin, unpin, evict, flush, release.
 #include <algorithm>
+#include <limits>
 #include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "api/pool_source.h"
 #include "api/problem.h"
-#include "api/protocol/messages_prefix.h"
-#include "api/protocol/text_tools.h"
 #include "api/routes.h"
 #include "api/state_change.h"
 #include "api/views.h"
 
 namespace polykv {
 namespace {
-
-struct PoolSource {
-  std::vector<Token> tokens;
-  std::optional<int32_t> template_break;
-};
 
 HttpResponse JsonResponse(const Json& json, int status = 200) {
   HttpResponse response;
@@ -28,54 +27,15 @@ HttpResponse NoSuchPool() {
   return ProblemResponse({.status = 404, .type = "pool_not_found", .message = "No such pool"});
 }
 
-Result<PoolSource> SourceFromTokens(const Services& services, const Json& tokens) {
-  const bool is_list = tokens.is_array() && !tokens.empty() &&
-                       std::all_of(tokens.begin(), tokens.end(),
-                                   [](const Json& token) { return token.is_number_integer(); });
-  if (!is_list) return InvalidRequest("Field 'tokens': must be a list of at least one token id");
-  Result<std::vector<Token>> checked = TokenizePrompt(*services.model, tokens);
-  if (!checked.ok()) return checked.problem();
-  return PoolSource{.tokens = std::move(checked.value()), .template_break = {}};
-}
-
-Result<PoolSource> SourceFromPrompt(const Services& services, const Json& prompt) {
-  if (!prompt.is_string()) return InvalidRequest("Field 'prompt': must be a string");
-  Result<std::vector<Token>> tokens = TokenizePrompt(*services.model, prompt);
-  if (!tokens.ok()) return tokens.problem();
-  return PoolSource{.tokens = std::move(tokens.value()), .template_break = {}};
-}
-
-Result<PoolSource> SourceFromMessages(const Services& services, const Json& body) {
-  Json chat = Json::object();
-  for (const char* field : {"messages", "tools", "tool_choice", "parallel_tool_calls",
-                            "chat_template_kwargs", "reasoning_effort"}) {
-    if (body.contains(field)) chat[field] = body[field];
-  }
-  Result<MessagesPrefix> prefix = ComputeMessagesPrefix(*services.model, chat);
-  if (!prefix.ok()) return prefix.problem();
-  return PoolSource{.tokens = std::move(prefix.value().tokens),
-                    .template_break = prefix.value().template_break};
-}
-
-Result<PoolSource> ReadSource(const Services& services, const Json& body) {
-  std::vector<std::string> given;
-  for (const char* source : {"tokens", "prompt", "messages", "from_session"}) {
-    if (body.contains(source) && !body[source].is_null()) given.emplace_back(source);
-  }
-  if (given.size() != 1) {
-    return InvalidRequest("Exactly one of 'tokens', 'prompt' and 'messages' is needed");
-  }
-  if (given[0] == "tokens") return SourceFromTokens(services, body["tokens"]);
-  if (given[0] == "prompt") return SourceFromPrompt(services, body["prompt"]);
-  if (given[0] == "messages") return SourceFromMessages(services, body);
-  return Problem{.status = 501,
-                 .type = "not_supported_error",
-                 .message = "Field 'from_session': not supported by this version"};
-}
-
-// The options of a create; the tokens come from ReadSource.
+// The options of a create; the tokens come from ReadPoolSource.
 Result<CreatePool> ReadOptions(const Json& body) {
   CreatePool command;
+  Result<std::optional<int64_t>> branch_pos = CountField(body, "branch_pos");
+  if (!branch_pos.ok()) return branch_pos.problem();
+  if (branch_pos.value() > std::numeric_limits<int32_t>::max()) {
+    return InvalidRequest("Field 'branch_pos': must be a position in the parent");
+  }
+  if (branch_pos.value()) command.branch_pos = static_cast<int32_t>(*branch_pos.value());
   Result<std::optional<std::string>> name = StringField(body, "name");
   if (!name.ok()) return name.problem();
   if (name.value().has_value()) {
@@ -97,12 +57,13 @@ Result<CreatePool> ReadOptions(const Json& body) {
   return command;
 }
 
-Json CreatedJson(const PoolCreated& pool, PoolId boot_id, const PoolView* view) {
+Json CreatedJson(const PoolCreated& pool, PoolId boot_id) {
   Json json = {{"pool_id", pool.pool_id},
                {"boot_id", boot_id},
                {"name", pool.name.empty() ? Json(nullptr) : Json(pool.name)},
-               {"parent", view == nullptr ? kNoPool : view->parent},
-               {"branch_pos", view == nullptr ? 0 : view->branch_pos},
+               {"parent", pool.parent},
+               {"branch_pos", pool.branch_pos},
+               {"shared_len", pool.shared_len},
                {"prefix_len", pool.prefix_len},
                {"prefix_hash", PrefixHashText(pool.prefix_hash)},
                {"own_kv_bytes", pool.own_kv_bytes},
@@ -110,6 +71,7 @@ Json CreatedJson(const PoolCreated& pool, PoolId boot_id, const PoolView* view) 
                {"residency", pool.ready ? "resident" : "materializing"},
                {"n_prefilled", pool.n_prefilled},
                {"prefill_ms", pool.prefill_ms}};
+  if (!pool.miss_reason.empty()) json["miss_reason"] = pool.miss_reason;
   return json;
 }
 
@@ -122,27 +84,42 @@ const PoolView* FindOrNull(const EngineSnapshot& snapshot, const std::string& id
   return found == snapshot.pools.end() ? nullptr : &*found;
 }
 
-HttpResponse Create(const Services& services, const HttpRequest& request) {
-  Result<Json> body = ReadStateChange(services.access, request,
-                                      {"tokens", "prompt", "messages", "from_session", "tools",
-                                       "tool_choice", "parallel_tool_calls", "chat_template_kwargs",
-                                       "reasoning_effort", "name", "pin", "unique", "wait"});
+// Those of the pool in the path, up to `branch_pos`.
+Result<std::vector<Token>> ParentTokens(const Services& services, const HttpRequest& request,
+                                        std::optional<int32_t> branch_pos) {
+  ReadPoolTokens command{.pool = request.Param("id"), .n_first = branch_pos};
+  const auto channel = command.channel;
+  services.engine->Post(std::move(command));
+  auto answer = Await(channel.get(), request);
+  if (answer.has_value()) return *std::move(answer);
+  return Problem{.status = 499, .type = "cancelled", .message = "the client is gone"};
+}
+
+HttpResponse Create(const Services& services, const HttpRequest& request, PoolKind kind) {
+  std::vector<std::string_view> fields = PoolSourceFields(kind);
+  fields.insert(fields.end(), {"name", "pin", "unique", "wait"});
+  if (kind == PoolKind::kFork) fields.emplace_back("branch_pos");
+  Result<Json> body = ReadStateChange(services.access, request, fields);
   if (!body.ok()) return ProblemResponse(body.problem());
   Result<CreatePool> command = ReadOptions(body.value());
   if (!command.ok()) return ProblemResponse(command.problem());
-  Result<PoolSource> source = ReadSource(services, body.value());
+  const auto parent_tokens = [&] {
+    return ParentTokens(services, request, command.value().branch_pos);
+  };
+  Result<PoolSource> source = ReadPoolSource(*services.model, body.value(), kind, parent_tokens);
   if (!source.ok()) return ProblemResponse(source.problem());
 
+  command.value().parent = kind == PoolKind::kFork ? request.Param("id") : "";
   command.value().tokens = std::move(source.value().tokens);
+  command.value().append = source.value().append;
+  command.value().from_session = source.value().from_session;
   const auto channel = command.value().channel;
   services.engine->Post(std::move(command.value()));
   const auto answer = Await(channel.get(), request);
   if (!answer.has_value()) return {};
   if (!answer->ok()) return ProblemResponse(answer->problem());
   const PoolCreated& pool = answer->value();
-  const auto snapshot = services.engine->Snapshot();
-  Json json =
-      CreatedJson(pool, snapshot->boot_id, FindOrNull(*snapshot, std::to_string(pool.pool_id)));
+  Json json = CreatedJson(pool, services.engine->config().boot_id);
   if (source.value().template_break.has_value()) {
     json["template_break"] = *source.value().template_break;
   }
@@ -191,31 +168,40 @@ HttpResponse Change(const Services& services, const HttpRequest& request, Change
   Json json = {{"pool_id", status.pool_id},
                {"refs", status.refs},
                {"pinned", status.pinned},
+               {"n_evicted", status.n_evicted},
                {"released", status.released}};
   if (status.release_in_ms.has_value()) json["release_in_ms"] = *status.release_in_ms;
   return JsonResponse(json);
 }
 
-HttpResponse Pin(const Services& services, const HttpRequest& request) {
-  Result<Json> body = ReadStateChange(services.access, request, {"ttl_ms"});
+bool IsSet(const std::string& parameter) { return parameter == "1" || parameter == "true"; }
+
+// A change by the action's own name in the path; its options are in the body.
+HttpResponse ChangeByAction(const Services& services, const HttpRequest& request,
+                            ChangePool::Action action) {
+  const bool pin = action == ChangePool::Action::kPin;
+  const bool has_key = pin || action == ChangePool::Action::kUnpin;
+  std::vector<std::string_view> fields;
+  if (pin) fields.emplace_back("ttl_ms");
+  if (has_key) fields.emplace_back("pin_key");
+  Result<Json> body = ReadStateChange(services.access, request, fields);
   if (!body.ok()) return ProblemResponse(body.problem());
   Result<std::optional<int64_t>> ttl_ms = CountField(body.value(), "ttl_ms");
   if (!ttl_ms.ok()) return ProblemResponse(ttl_ms.problem());
-  return Change(services, request, {.action = ChangePool::Action::kPin, .ttl_ms = ttl_ms.value()});
-}
-
-HttpResponse Unpin(const Services& services, const HttpRequest& request) {
-  Result<Json> body = ReadStateChange(services.access, request, {});
-  if (!body.ok()) return ProblemResponse(body.problem());
-  return Change(services, request, {.action = ChangePool::Action::kUnpin});
+  Result<std::optional<std::string>> pin_key = StringField(body.value(), "pin_key");
+  if (!pin_key.ok()) return ProblemResponse(pin_key.problem());
+  return Change(
+      services, request,
+      {.action = action, .pin_key = pin_key.value().value_or(""), .ttl_ms = ttl_ms.value()});
 }
 
 HttpResponse Release(const Services& services, const HttpRequest& request) {
   Result<Json> body = ReadStateChange(services.access, request, {});
   if (!body.ok()) return ProblemResponse(body.problem());
-  const std::string force = request.Param("force");
   return Change(services, request,
-                {.action = ChangePool::Action::kRelease, .force = force == "1" || force == "true"});
+                {.action = ChangePool::Action::kRelease,
+                 .subtree = IsSet(request.Param("subtree")),
+                 .force = IsSet(request.Param("force"))});
 }
 
 }  // namespace
@@ -224,12 +210,23 @@ void AddPoolRoutes(ModelRoutes* server, const Services* services) {
   server->Get("/polykv/pools", [services](const HttpRequest&) { return List(*services); });
   server->Get("/polykv/pools/:id",
               [services](const HttpRequest& request) { return Show(*services, request); });
-  server->Post("/polykv/pools",
-               [services](const HttpRequest& request) { return Create(*services, request); });
-  server->Post("/polykv/pools/:id/pin",
-               [services](const HttpRequest& request) { return Pin(*services, request); });
-  server->Post("/polykv/pools/:id/unpin",
-               [services](const HttpRequest& request) { return Unpin(*services, request); });
+  server->Post("/polykv/pools", [services](const HttpRequest& request) {
+    return Create(*services, request, PoolKind::kRoot);
+  });
+  server->Post("/polykv/pools/:id/fork", [services](const HttpRequest& request) {
+    return Create(*services, request, PoolKind::kFork);
+  });
+  constexpr std::pair<const char*, ChangePool::Action> kActions[] = {
+      {"pin", ChangePool::Action::kPin},
+      {"unpin", ChangePool::Action::kUnpin},
+      {"evict", ChangePool::Action::kEvict},
+      {"flush", ChangePool::Action::kFlush}};
+  for (const auto& [name, action] : kActions) {
+    server->Post(std::string("/polykv/pools/:id/") + name,
+                 [services, action = action](const HttpRequest& request) {
+                   return ChangeByAction(*services, request, action);
+                 });
+  }
   server->Delete("/polykv/pools/:id",
                  [services](const HttpRequest& request) { return Release(*services, request); });
 }

@@ -27,7 +27,7 @@ const Json* FindOrNull(const Json& body, const char* name) {
 }  // namespace
 
 Result<Json> ReadStateChange(const AccessRules& rules, const HttpRequest& request,
-                             std::initializer_list<std::string_view> fields) {
+                             const std::vector<std::string_view>& fields) {
   if (std::optional<Problem> foreign =
           CheckOrigin(rules, request.Header("host"), request.Header("origin"))) {
     return *std::move(foreign);

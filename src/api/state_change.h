@@ -2,9 +2,9 @@
 #pragma once
 
 #include <chrono>
-#include <initializer_list>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "api/http_server.h"
 #include "api/problem.h"
@@ -18,7 +18,7 @@ namespace polykv {
 // The body of such a request: its origin is allowed, it is JSON by its Content-Type (without a
 // body there may be none, and the body counts as {}), and it has no field but `fields`.
 Result<Json> ReadStateChange(const AccessRules& rules, const HttpRequest& request,
-                             std::initializer_list<std::string_view> fields);
+                             const std::vector<std::string_view>& fields);
 
 // Typed fields of such a body; nothing if absent or null, a 400 that names the field if it is
 // something else.

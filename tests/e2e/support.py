@@ -80,6 +80,9 @@ class Api:
         pools = self.get("/polykv/pools")["pools"]
         return next((pool for pool in pools if pool["pool_id"] == pool_id), None)
 
+    def fork(self, parent: Any, **body: Any) -> Any:
+        return self.post(f"/polykv/pools/{parent['pool_id']}/fork", body)
+
     def pin(self, pool_id: int) -> Any:
         return self.post(f"/polykv/pools/{pool_id}/pin", {})
 
@@ -118,7 +121,7 @@ class Api:
     def clear(self) -> None:
         """Ends all sessions and releases all pools."""
         self.delete("/polykv/sessions?all=1")
-        for pool_id in self.pool_ids():
+        for pool_id in reversed(self.pool_ids()):  # children have higher ids than their parents
             self.release(pool_id)
 
 

@@ -99,19 +99,36 @@ std::optional<Problem> ReadMissRule(const FieldSource& fields, AttachFields* out
   return std::nullopt;
 }
 
-std::optional<Problem> ReadPrefix(const FieldSource& fields, AttachFields* out) {
-  if (fields.FindOrNull("shared_pool_slot") != nullptr) {
-    return BadField("shared_pool_slot", "not supported by this server; use pool_id");
-  }
-  const common_json* field = fields.FindOrNull("shared_prefix_n_tokens");
+// A number from 0 to the largest int32_t.
+std::optional<Problem> ReadCount(const FieldSource& fields, const char* name, const char* wants,
+                                 std::optional<int32_t>* value, bool* sent) {
+  const common_json* field = fields.FindOrNull(name);
   if (field == nullptr) return std::nullopt;
-  const double value = field->is_number_integer() ? field->get<double>() : -1;
-  if (value < 0 || value > std::numeric_limits<int32_t>::max()) {
-    return BadField("shared_prefix_n_tokens", "must be a number of tokens, 0 or more");
+  const double number = field->is_number_integer() ? field->get<double>() : -1;
+  if (number < 0 || number > std::numeric_limits<int32_t>::max()) return BadField(name, wants);
+  *value = static_cast<int32_t>(number);
+  *sent = true;
+  return std::nullopt;
+}
+
+std::optional<Problem> ReadPrefix(const FieldSource& fields, AttachFields* out) {
+  AttachSpec& spec = out->spec;
+  if (auto problem = ReadCount(fields, "shared_pool_slot", "must be the number of a slot",
+                               &spec.shared_pool_slot, &out->sent)) {
+    return problem;
   }
-  if (out->spec.pool.empty()) return BadField("shared_prefix_n_tokens", "needs a pool_id");
-  out->spec.shared_prefix_n_tokens = static_cast<int32_t>(value);
-  out->sent = true;
+  if (spec.shared_pool_slot.has_value() && !spec.pool.empty()) {
+    return BadField("shared_pool_slot", "cannot be combined with pool_id");
+  }
+  if (auto problem =
+          ReadCount(fields, "shared_prefix_n_tokens", "must be a number of tokens, 0 or more",
+                    &spec.shared_prefix_n_tokens, &out->sent)) {
+    return problem;
+  }
+  const bool has_source = !spec.pool.empty() || spec.shared_pool_slot.has_value();
+  if (spec.shared_prefix_n_tokens.has_value() && !has_source) {
+    return BadField("shared_prefix_n_tokens", "needs a pool_id or a shared_pool_slot");
+  }
   return std::nullopt;
 }
 

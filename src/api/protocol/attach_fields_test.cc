@@ -64,7 +64,8 @@ TEST(AttachFieldsTest, WrongFieldsAreNamed) {
       {R"({"pool_id":1,"shared_prefix_n_tokens":-3})", "shared_prefix_n_tokens"},
       {R"({"pool_id":1,"shared_prefix_n_tokens":1e30})", "shared_prefix_n_tokens"},
       {R"({"shared_prefix_n_tokens":3})", "shared_prefix_n_tokens"},
-      {R"({"shared_pool_slot":0})", "shared_pool_slot"},
+      {R"({"shared_pool_slot":-1})", "shared_pool_slot"},
+      {R"({"shared_pool_slot":1,"pool_id":1})", "shared_pool_slot"},
       {R"({"overcommit":1})", "overcommit"},
   };
   for (const auto& [body, name] : cases) {

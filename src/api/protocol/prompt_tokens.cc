@@ -60,11 +60,11 @@ std::optional<Problem> CheckTokenIds(const llama_vocab* vocab, const common_json
 }
 
 Result<std::vector<llama_tokens>> TokenizePrompts(const llama_vocab* vocab,
-                                                  const common_json& prompt) {
+                                                  const common_json& prompt, bool add_special) {
   if (std::optional<Problem> problem = CheckTokenIds(vocab, prompt)) return *std::move(problem);
   return ClientFault<std::vector<llama_tokens>>([&]() -> Result<std::vector<llama_tokens>> {
     const std::vector<server_tokens> inputs =
-        tokenize_input_prompts(vocab, /*mctx=*/nullptr, prompt, /*add_special=*/true,
+        tokenize_input_prompts(vocab, /*mctx=*/nullptr, prompt, add_special,
                                /*parse_special=*/true, mtmd_helper_init_opt_default());
     std::vector<llama_tokens> prompts;
     for (const server_tokens& input : inputs) prompts.push_back(input.get_tokens());

@@ -107,12 +107,14 @@ Result<std::string> CountTokensBody(const ServedModel& model, Endpoint endpoint,
   });
 }
 
-Result<std::vector<Token>> TokenizePrompt(const ServedModel& model, const Json& prompt) {
+Result<std::vector<Token>> TokenizePrompt(const ServedModel& model, const Json& prompt,
+                                          bool add_special) {
   if (!prompt.is_string() && !prompt.is_array()) {
     return InvalidRequest("Field 'prompt': must be a string or a list of strings and tokens");
   }
   const common_json value = common_json::parse(JsonText(prompt));
-  Result<std::vector<llama_tokens>> prompts = TokenizePrompts(model.state().vocab, value);
+  Result<std::vector<llama_tokens>> prompts =
+      TokenizePrompts(model.state().vocab, value, add_special);
   if (!prompts.ok()) return prompts.problem();
   if (prompts.value().size() != 1) return InvalidRequest("Field 'prompt': exactly one is needed");
   if (prompts.value()[0].empty()) return InvalidRequest("Field 'prompt': is empty");

@@ -22,6 +22,8 @@ Result<std::string> CountTokensBody(const ServedModel& model, Endpoint endpoint,
                                     const std::string& body);
 
 // One prompt as a completion request would see it: `prompt` is a string, tokens or both mixed.
-Result<std::vector<Token>> TokenizePrompt(const ServedModel& model, const Json& prompt);
+// Without `add_special` a string gets no token at its beginning that is not in the text.
+Result<std::vector<Token>> TokenizePrompt(const ServedModel& model, const Json& prompt,
+                                          bool add_special = true);
 
 }  // namespace polykv
