@@ -109,12 +109,21 @@ Json SlotJson(const SlotView& slot) {
 }
 
 Json PoolTreeHead(const EngineSnapshot& snapshot) {
+  Json memories = Json::array();
+  for (const MemoryUse& memory : snapshot.memories) {
+    memories.push_back({{"name", memory.name},
+                        {"used", memory.used},
+                        {"total", memory.total},
+                        {"bytes", memory.bytes}});
+  }
   return {{"boot_id", snapshot.boot_id},
           {"tree_depth", snapshot.tree_depth},
           {"seq_ids_used", snapshot.seq_ids_used},
           {"seq_ids_max", snapshot.seq_ids_max},
           {"kv_cells_used", snapshot.kv_cells_used},
           {"kv_cells_total", snapshot.kv_cells_total},
+          {"kv_span", snapshot.kv_span < 0 ? Json(nullptr) : Json(snapshot.kv_span)},
+          {"memories", std::move(memories)},
           {"bytes_per_cell", snapshot.bytes_per_cell}};
 }
 

@@ -140,6 +140,8 @@ std::shared_ptr<const EngineSnapshot> BuildSnapshot(const EngineState& state, ui
   snapshot->seq_ids_max = state.config.n_seq_max();
   snapshot->kv_cells_used = state.cache.used();
   snapshot->kv_cells_total = state.cache.total();
+  snapshot->kv_span = state.backend->HighestCell();
+  snapshot->memories = state.backend->MemoryUses();
   snapshot->bytes_per_cell = state.backend->info().bytes_per_cell;
   snapshot->host_bytes = state.host.n_bytes();
   snapshot->host_entries = static_cast<int32_t>(state.host.n_entries());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/types.h"
+#include "kv/model_backend.h"
 #include "session/request.h"
 
 namespace polykv {
@@ -111,6 +112,8 @@ struct EngineSnapshot {
   int32_t seq_ids_max = 0;
   int32_t kv_cells_used = 0;
   int32_t kv_cells_total = 0;
+  int32_t kv_span = -1;             // ModelBackend::HighestCell
+  std::vector<MemoryUse> memories;  // ModelBackend::MemoryUses
   int64_t bytes_per_cell = 0;
   int64_t host_bytes = 0;  // of saved sequences in host memory
   int32_t host_entries = 0;
