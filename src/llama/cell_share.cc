@@ -35,6 +35,14 @@ bool ShareCells(llama_context* context, bool unified, SeqId src, SeqId dst, Pos 
   return true;
 }
 
+bool RemoveCells(llama_context* context, SeqId seq, Pos p0, Pos p1) {
+  llama_memory_t memory = llama_get_memory(context);
+  // libllama would take the state back for all that stand at it.
+  const bool cuts = p0 > 0 && p0 <= llama_memory_seq_pos_max(memory, seq);
+  if (cuts && SharesTip(memory, seq)) return false;
+  return llama_memory_seq_rm(memory, seq, p0, p1);
+}
+
 void CloneCells(llama_context* context, bool unified, SeqId src, SeqId dst) {
   llama_memory_seq_cp(llama_get_memory(context), src, dst, -1, -1);
   if (!unified) CompletePendingCopies(context);

@@ -12,4 +12,7 @@ bool ShareCells(llama_context* context, bool unified, SeqId src, SeqId dst, Pos 
 // As ModelBackend::CloneSequence.
 void CloneCells(llama_context* context, bool unified, SeqId src, SeqId dst);
 
+// As ModelBackend::RemoveRange.
+bool RemoveCells(llama_context* context, SeqId seq, Pos p0, Pos p1);
+
 }  // namespace polykv

@@ -76,8 +76,12 @@ void LlamaBackend::TestSharing() {
 // cleared afterwards (llama-server probes its context in the same way before the first request).
 void LlamaBackend::ProbeMemory() {
   // Before the K and V of a cell libllama writes its position, the number of its sequences and the
-  // one sequence (llama-kv-cache.cpp, state_write_meta).
-  constexpr size_t kCellHeader = sizeof(llama_pos) + sizeof(uint32_t) + sizeof(llama_seq_id);
+  // one sequence (llama-kv-cache.cpp, state_write_meta); once more for the layers with a window.
+  const std::vector<MemoryUse> uses = MemoryUses();
+  const auto n_caches = static_cast<size_t>(std::count_if(
+      uses.begin(), uses.end(), [](const MemoryUse& use) { return use.name != "recurrent"; }));
+  const size_t cell_header =
+      std::max<size_t>(1, n_caches) * (sizeof(llama_pos) + sizeof(uint32_t) + sizeof(llama_seq_id));
   const auto state_size_after = [this](Pos pos) {
     const DecodeStatus status = Decode({{.token = 0, .pos = pos, .seq = 0, .output = true}});
     POLYKV_CHECK(status == DecodeStatus::kOk);
@@ -85,8 +89,8 @@ void LlamaBackend::ProbeMemory() {
   };
   const size_t one_cell = state_size_after(0);
   const size_t two_cells = state_size_after(1);
-  if (two_cells > one_cell + kCellHeader) {
-    info_.bytes_per_cell = static_cast<int64_t>(two_cells - one_cell - kCellHeader);
+  if (two_cells > one_cell + cell_header) {
+    info_.bytes_per_cell = static_cast<int64_t>(two_cells - one_cell - cell_header);
   }
   info_.removes_ends = RemoveRange(0, 1, kToEnd);
   info_.can_shift = info_.can_shift && info_.removes_ends;
@@ -131,10 +135,7 @@ void LlamaBackend::CloneSequence(SeqId src, SeqId dst) {
 bool LlamaBackend::RemoveRange(SeqId seq, Pos p0, Pos p1) {
   POLYKV_CHECK(seq >= 0 && seq < info_.n_seq_max);
   POLYKV_CHECK(p0 >= 0 && (p1 == kToEnd || p1 >= p0));
-  // libllama would take the state back for all that stand at it.
-  const bool cuts = p0 > 0 && p0 <= llama_memory_seq_pos_max(memory_, seq);
-  if (cuts && SharesTip(memory_, seq)) return false;
-  if (!llama_memory_seq_rm(memory_, seq, p0, p1)) return false;
+  if (!RemoveCells(context_, seq, p0, p1)) return false;
   if (drafter_ != nullptr) drafter_->RemoveRange(seq, p0, p1);
   return true;
 }

@@ -23,6 +23,7 @@ constexpr SeqId kHalf = 3;
 constexpr double kFar = 0.1;
 
 using LogProbabilities = std::vector<double>;
+using Answers = std::vector<LogProbabilities>;
 
 LogProbabilities Normalized(std::span<const float> logits) {
   const double max = *std::max_element(logits.begin(), logits.end());
@@ -35,13 +36,18 @@ LogProbabilities Normalized(std::span<const float> logits) {
 
 // Also true if one of them is no distribution at all.
 bool AreFar(const LogProbabilities& a, const LogProbabilities& b) {
-  if (a.size() != b.size()) return true;
   double divergence = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     const double probability = std::exp(a[i]);
     if (probability != 0) divergence += probability * (a[i] - b[i]);
   }
   return !(divergence < kFar);
+}
+
+// Also true if there are not as many.
+bool AreFar(const Answers& a, const Answers& b) {
+  return !std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                     [](const auto& x, const auto& y) { return !AreFar(x, y); });
 }
 
 class SharingTrial {
@@ -57,65 +63,65 @@ class SharingTrial {
 
   bool Run(Sharing sharing) {
     const Pos half = sharing == Sharing::kAtTip ? kPoolLength : kPoolLength / 2;
-    const LogProbabilities whole_alone = Alone(kPoolLength);
-    const LogProbabilities half_alone = half == kPoolLength ? whole_alone : Alone(half);
+    Answers alone = Alone(kPoolLength);
+    const Answers of_pool = alone;
+    const Answers half_alone = half == kPoolLength ? alone : Alone(half);
+    alone.insert(alone.end(), half_alone.begin(), half_alone.end());
 
-    Compute({{kPool, 0, 0, kPoolLength}});
+    Compute({Text(kPool, kPoolLength)});
     backend_.ShareRange(kPool, kWhole, 0, kPoolLength);
     backend_.ShareRange(kPool, kHalf, 0, half);
-    const std::vector<LogProbabilities> shared =
-        Compute({SuffixAt(kWhole, kPoolLength), SuffixAt(kHalf, half)});
-    const std::vector<LogProbabilities> pool = Compute({SuffixAt(kPool, kPoolLength)});
-    const bool is_far = AreFar(whole_alone, shared[0]) || AreFar(half_alone, shared[1]) ||
-                        AreFar(whole_alone, pool[0]);
+    const Answers shared = Compute({Suffix(kWhole, kPoolLength), Suffix(kHalf, half)});
+    const bool is_far =
+        AreFar(alone, shared) || AreFar(of_pool, Compute({Suffix(kPool, kPoolLength)}));
     for (const SeqId seq : {kPool, kWhole, kHalf}) backend_.RemoveRange(seq, 0, kToEnd);
     return !is_far;
   }
 
  private:
-  // Tokens [first, first + n) of the text, for positions from `pos` on.
+  // Tokens [first, first + n) of the text, at positions from `pos` on.
   struct Part {
     SeqId seq;
     Pos first;
     Pos pos;
     Pos n;
+    bool asks;  // what follows its first and its last token: some states forget within four
   };
 
-  static Part SuffixAt(SeqId seq, Pos pos) { return {seq, kPoolLength, pos, kSuffixLength}; }
+  static Part Text(SeqId seq, Pos length) { return {seq, 0, 0, length, false}; }
+  static Part Suffix(SeqId seq, Pos pos) { return {seq, kPoolLength, pos, kSuffixLength, true}; }
 
-  LogProbabilities Alone(Pos length) {
-    Compute({{kPlain, 0, 0, length}});
-    LogProbabilities result = Compute({SuffixAt(kPlain, length)})[0];
+  Answers Alone(Pos length) {
+    Compute({Text(kPlain, length)});
+    Answers answers = Compute({Suffix(kPlain, length)});
     backend_.RemoveRange(kPlain, 0, kToEnd);
-    return result;
+    return answers;
   }
 
-  // In one batch if it may be that large. What follows each part, empty if it cannot be computed.
-  std::vector<LogProbabilities> Compute(const std::vector<Part>& parts) {
-    std::vector<LogProbabilities> results;
+  // In one batch if it may be that large. Fewer answers if something cannot be computed.
+  Answers Compute(const std::vector<Part>& parts) {
+    Answers answers;
     StepBatch batch;
-    std::vector<int32_t> ends;
     const auto flush = [&] {
-      const bool computed = batch.empty() || backend_.Decode(batch) == DecodeStatus::kOk;
-      for (const int32_t end : ends) {
-        results.push_back(computed ? Normalized(backend_.Logits(end)) : LogProbabilities());
+      if (batch.empty()) return;
+      const bool computed = backend_.Decode(batch) == DecodeStatus::kOk;
+      for (size_t i = 0; computed && i < batch.size(); ++i) {
+        if (!batch[i].output) continue;
+        answers.push_back(Normalized(backend_.Logits(static_cast<int32_t>(i))));
       }
       batch.clear();
-      ends.clear();
     };
     for (const Part& part : parts) {
       for (Pos i = 0; i < part.n; ++i) {
-        const bool is_last = i + 1 == part.n;
-        if (is_last) ends.push_back(static_cast<int32_t>(batch.size()));
         batch.push_back({.token = tokens_[static_cast<size_t>(part.first + i)],
                          .pos = part.pos + i,
                          .seq = part.seq,
-                         .output = is_last});
+                         .output = part.asks && (i == 0 || i + 1 == part.n)});
         if (static_cast<int32_t>(batch.size()) == backend_.info().n_batch) flush();
       }
     }
     flush();
-    return results;
+    return answers;
   }
 
   LlamaBackend& backend_;

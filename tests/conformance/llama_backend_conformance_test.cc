@@ -66,6 +66,7 @@ std::unique_ptr<ConformanceSubject> MakePlain() {
 constexpr char kGemma3[] = "gemma3";
 constexpr char kMamba[] = "mamba";
 constexpr char kJamba[] = "jamba";
+constexpr char kLfm2[] = "lfm2";
 
 template <const char* kArchitecture, bool kUnified>
 std::unique_ptr<ConformanceSubject> MakeTiny() {
@@ -76,10 +77,12 @@ std::unique_ptr<ConformanceSubject> MakeTiny() {
 
 INSTANTIATE_TEST_SUITE_P(LlamaUnified, SharingConformanceTest,
                          testing::Values(&MakePlain<true>, &MakeTiny<kGemma3, true>,
-                                         &MakeTiny<kMamba, true>, &MakeTiny<kJamba, true>));
+                                         &MakeTiny<kMamba, true>, &MakeTiny<kJamba, true>,
+                                         &MakeTiny<kLfm2, true>));
 INSTANTIATE_TEST_SUITE_P(LlamaSplit, SharingConformanceTest,
                          testing::Values(&MakePlain<false>, &MakeTiny<kGemma3, false>,
-                                         &MakeTiny<kMamba, false>, &MakeTiny<kJamba, false>));
+                                         &MakeTiny<kMamba, false>, &MakeTiny<kJamba, false>,
+                                         &MakeTiny<kLfm2, false>));
 
 }  // namespace
 }  // namespace polykv

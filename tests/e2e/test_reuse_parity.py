@@ -17,7 +17,7 @@ from support import Api, greedy
 
 CONTEXT = ("-c", "2048")
 # The window cache grows with the number of sequences, and a larger one forgets later.
-NO_EXTRA_SEQUENCES = ("--polykv-max-sessions", "0")
+NO_EXTRA_SEQUENCES = ("--polykv-max-sessions", "0", "--polykv-max-pools", "0")
 
 FOX = "The quick brown fox jumps over the lazy dog and runs away. "
 SEA = "Far out at sea, where no ship had been for a hundred years, a light was burning. "

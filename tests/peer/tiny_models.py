@@ -125,11 +125,11 @@ def write_llama(path: Path, vocabulary: Path, infill: bool = False) -> None:
     model.write()
 
 
-def add_vocabulary(model: TinyModel) -> None:
+def add_vocabulary(model: TinyModel, norm: str = "output_norm") -> None:
     """Small in, large out: what the layers add to a token decides what comes next."""
     model.add_random("token_embd.weight", model.vocabulary_size, WIDTH, scale=0.2)
     model.add_random("output.weight", model.vocabulary_size, WIDTH, scale=2.0)
-    model.add_ones("output_norm.weight")
+    model.add_ones(f"{norm}.weight")
 
 
 def add_attention(model: TinyModel, block: str) -> None:
@@ -221,6 +221,32 @@ def write_gemma3(path: Path, vocabulary: Path) -> None:
     model.write()
 
 
+def write_lfm2(path: Path, vocabulary: Path) -> None:
+    """Hybrid, and of those whose states of the last tokens can be kept: the end can be taken back."""
+    model = TinyModel(path, "lfm2", vocabulary)
+    model.writer.add_context_length(CONTEXT)
+    model.writer.add_layer_norm_rms_eps(1e-5)
+    model.writer.add_head_count_kv([0, KEY_VALUE_HEADS])
+    model.writer.add_shortconv_l_cache(CONVOLUTION)
+    add_vocabulary(model, norm="token_embd_norm")
+    for layer in range(LAYERS):
+        block = f"blk.{layer}"
+        model.add_ones(f"{block}.attn_norm.weight")
+        if layer == 0:
+            for name, outputs, inputs in (
+                ("conv", WIDTH, CONVOLUTION),
+                ("in_proj", 3 * WIDTH, WIDTH),
+                ("out_proj", WIDTH, WIDTH),
+            ):
+                model.add_random(f"{block}.shortconv.{name}.weight", outputs, inputs, scale=0.5)
+        else:
+            add_attention(model, block)
+            for name in ("attn_q_norm", "attn_k_norm"):
+                model.add_ones(f"{block}.{name}.weight", WIDTH // HEADS)
+        add_feed_forward(model, block)
+    model.write()
+
+
 def write_bert(path: Path, vocabulary: Path, rerank: bool = False) -> None:
     pooling = gguf.PoolingType.RANK if rerank else gguf.PoolingType.CLS
     model = TinyModel(path, "bert", vocabulary)
@@ -263,6 +289,7 @@ def main() -> None:
     write_mamba(out / "tiny-mamba.gguf", llama_vocabulary)
     write_jamba(out / "tiny-jamba.gguf", llama_vocabulary)
     write_gemma3(out / "tiny-gemma3.gguf", llama_vocabulary)
+    write_lfm2(out / "tiny-lfm2.gguf", llama_vocabulary)
     write_bert(out / "tiny-bert.gguf", bert_vocabulary)
     write_bert(out / "tiny-rerank.gguf", bert_vocabulary, rerank=True)
 
