@@ -17,7 +17,7 @@ class CtlError(Exception):
 
 @dataclass(frozen=True)
 class Server:
-    """A server's address. Methods return the JSON object of a 2xx answer and raise CtlError else."""
+    """A server's address. Methods return the JSON object of a 2xx answer, else raise CtlError."""
 
     url: str
     api_key: str | None = None

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -55,7 +54,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """The whole program; returns its exit status."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # where a terminal cannot show every character
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options = _parser().parse_args(arguments)
     try:
         options.run(options)

@@ -87,7 +87,8 @@ def test_pools_and_sessions_ask_the_status_routes(server: FakeServer, capsys: An
 def test_json_prints_the_answer_as_it_is(server: FakeServer, capsys: Any) -> None:
     server.answer = {"pools": [], "boot_id": 1}
     assert run(["pools", "--json"]) == run(["--json", "pools"]) == 0
-    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [server.answer] * 2
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line) for line in lines] == [server.answer, server.answer]
 
 
 def test_top_once_is_one_picture(server: FakeServer, capsys: Any) -> None:
@@ -105,10 +106,14 @@ def test_create_sends_only_what_was_asked_for(
     text, chat = tmp_path / "text", tmp_path / "chat.json"
     text.write_bytes("Zwölf\n".encode())
     chat.write_text(json.dumps(CHAT))
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(CHAT["messages"]).encode())))
+    typed = io.BytesIO(json.dumps(CHAT["messages"]).encode())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(typed))
     for arguments, body in (
         (["--prompt", "abc"], {"prompt": "abc"}),
-        (["--file", str(text), "--name", "n", "--pin"], {"prompt": "Zwölf\n", "name": "n", "pin": True}),
+        (
+            ["--file", str(text), "--name", "n", "--pin"],
+            {"prompt": "Zwölf\n", "name": "n", "pin": True},
+        ),
         (["--messages", str(chat)], {"messages": CHAT["messages"], "tools": CHAT["tools"]}),
         (["--messages", "-"], {"messages": CHAT["messages"]}),
         (
@@ -122,7 +127,9 @@ def test_create_sends_only_what_was_asked_for(
     assert "pool 7000 (x): 3 tokens" in capsys.readouterr().out
 
 
-def test_fork_takes_the_whole_prefix_or_what_is_appended(server: FakeServer, tmp_path: Path) -> None:
+def test_fork_takes_the_whole_prefix_or_what_is_appended(
+    server: FakeServer, tmp_path: Path
+) -> None:
     server.answer = CREATED
     chat = tmp_path / "chat.json"
     chat.write_text(json.dumps(CHAT))
@@ -223,7 +230,9 @@ def test_a_server_that_is_not_there_is_said_plainly(capsys: Any) -> None:
         assert "is not the address" in fails(["pools", "--url", url], 1, capsys)
 
 
-def test_files_that_cannot_be_used_are_named(server: FakeServer, tmp_path: Path, capsys: Any) -> None:
+def test_files_that_cannot_be_used_are_named(
+    server: FakeServer, tmp_path: Path, capsys: Any
+) -> None:
     bad = tmp_path / "bad"
     for data in (b"\xff", b"{", b"3", b"{}"):
         bad.write_bytes(data)

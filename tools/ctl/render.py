@@ -86,7 +86,7 @@ def _pool_state(pool: Answer) -> str:
     if words[0] == "materializing":
         words[0] += f" {count(pool.get('n_prefilled'))} of {count(pool.get('own_len'))}"
     if pool.get("orphaned_pin"):
-        words.append("pinned, used by nobody")
+        words.append("idle pin")
     elif pool.get("pinned"):
         words.append("pinned")
     elif pool.get("auto_pinned"):
@@ -162,8 +162,13 @@ def created_line(pool: Answer) -> str:
     if not pool.get("created"):
         return safe(f"{title}: {length}, was there already; one reference more")
     seconds = float(pool.get("prefill_ms") or 0) / 1000
-    computed = f"{count(pool.get('n_prefilled'))} computed in {seconds:.1f} s"
-    return safe(f"{title}: {length}, {computed}, {kv} of its own")
+    parts = [length]
+    if pool.get("shared_len"):
+        parts.append(f"{count(pool['shared_len'])} shared with {pool.get('parent')}")
+    elif pool.get("miss_reason"):
+        parts.append(f"nothing shared ({pool['miss_reason']})")
+    parts.append(f"{count(pool.get('n_prefilled'))} computed in {seconds:.1f} s")
+    return safe(f"{title}: {', '.join(parts)}, {kv} of its own")
 
 
 def break_line(pool: Answer) -> str | None:
@@ -184,12 +189,10 @@ def change_line(pool: Answer) -> str:
         return safe(f"{title}: released")
     refs = pool.get("refs")
     words = [] if refs is None else [f"{count(refs)} reference{'' if refs == 1 else 's'}"]
-    if pool.get("residency"):
-        words.append(str(pool["residency"]))
     if pool.get("pinned"):
         words.append("pinned")
     if pool.get("release_in_ms") is not None:
         words.append(f"goes in {duration(pool['release_in_ms'] / 1000)}")
-    if pool.get("evicted") is not None:
-        words.append(f"evicted {pool['evicted']}")
+    if pool.get("n_evicted"):
+        words.append(f"{count(pool['n_evicted'])} evicted")
     return safe(f"{title}: {', '.join(words)}" if words else title)

@@ -31,6 +31,11 @@ def pool(pool_id: int, parent: int = -1, **fields: Any) -> dict[str, Any]:
     }
 
 
+def fork(pool_id: int, parent: int, shared: int, length: int, **fields: Any) -> dict[str, Any]:
+    lengths = {"branch_pos": shared, "shared_len": shared, "prefix_len": length}
+    return pool(pool_id, parent, own_len=length - shared, **lengths, **fields)
+
+
 def attached(session_id: str, **fields: Any) -> dict[str, Any]:
     return {
         "session_id": session_id,
@@ -51,16 +56,14 @@ TREE = {
     "kv_cells_total": 8192,
     "pools": [
         pool(7000, name="system", auto_pinned=True),
-        pool(7001, 7000, name="france", branch_pos=1200, shared_len=1200, prefix_len=1300, own_len=100),
-        pool(7002, 7000, branch_pos=900, shared_len=900, prefix_len=1000, own_len=100),
-        pool(
+        fork(7001, 7000, 1200, 1300, name="france"),
+        fork(7002, 7000, 900, 1000),
+        fork(
             7003,
             7001,
+            1300,
+            1312,
             name="paris",
-            branch_pos=1300,
-            shared_len=1300,
-            prefix_len=1312,
-            own_len=12,
             sessions=[attached("agent-1", state="decoding", tps_ewma=52.63), attached("agent-2")],
         ),
         pool(8000, name="other", pinned=True, orphaned_pin=True, residency="evicted"),
@@ -77,7 +80,7 @@ def test_the_tree_is_drawn_with_its_figures_in_columns() -> None:
         "│     ├─ * agent-1                             40  900.0 KiB                  decoding, 52.6 t/s",
         "│     └─ * agent-2                             40  900.0 KiB                  idle",
         "└─ 7002              1,000     900     900    100   26.4 MiB  26.4 MiB     1  resident",
-        "8000 other           1,200                  1,200   26.4 MiB  26.4 MiB     1  evicted, pinned, used by nobody",
+        "8000 other           1,200                  1,200   26.4 MiB  26.4 MiB     1  evicted, idle pin",
     ]
 
 
@@ -166,6 +169,10 @@ def test_outcomes_are_one_line() -> None:
     assert render.created_line(created) == (
         "pool 5 (x): 1,200 tokens, 1,200 computed in 1.2 s, 2.0 KiB of its own"
     )
+    fork = {**created, "parent": 4, "shared_len": 900, "n_prefilled": 300}
+    assert "1,200 tokens, 900 shared with 4, 300 computed in 1.2 s" in render.created_line(fork)
+    missed = {**created, "parent": 4, "shared_len": 0, "miss_reason": "window"}
+    assert "nothing shared (window)" in render.created_line(missed)
     assert "one reference more" in render.created_line({**created, "created": False})
     assert "being computed" in render.created_line({**created, "residency": "materializing"})
     assert render.break_line(created) is None
@@ -173,6 +180,8 @@ def test_outcomes_are_one_line() -> None:
     assert render.change_line({"pool_id": 5, "released": True}) == "pool 5: released"
     change = {"pool_id": 5, "released": False, "refs": 0, "pinned": True, "release_in_ms": 30000}
     assert render.change_line(change) == "pool 5: 0 references, pinned, goes in 30 s"
+    evicted = {"pool_id": 5, "released": False, "refs": 2, "pinned": False, "n_evicted": 3}
+    assert render.change_line(evicted) == "pool 5: 2 references, 3 evicted"
 
 
 def test_units_and_widths() -> None:

@@ -54,7 +54,7 @@ def _draw(lines: list[str], columns: int, rows: int) -> None:
     if len(lines) > room:
         footer += f"  {len(lines) - room} more lines"
     shown = [*(fit(line, columns) for line in lines[:room]), "", fit(footer, columns)]
-    sys.stdout.write(_HOME + f"{_CLEAR_LINE}\r\n".join(shown[-rows:]) + _CLEAR_LINE + _CLEAR_REST)
+    sys.stdout.write(_HOME + f"{_CLEAR_LINE}\n".join(shown[-rows:]) + _CLEAR_LINE + _CLEAR_REST)
     sys.stdout.flush()
 
 
