@@ -49,6 +49,36 @@ def test_an_operator_makes_looks_at_and_releases_pools(api: Api) -> None:
     assert api.pool_ids() == []
 
 
+def test_an_operator_grows_and_prunes_a_tree(api: Api) -> None:
+    root = api.create_pool(messages=CHAT, name="rivers")["pool_id"]
+    more = json.dumps([{"role": "user", "content": "The Nile, please."}])
+    said = output(api, "fork", "rivers", "--append-messages", "-", "--name", "nile", stdin=more)
+    nile = api.get("/polykv/pools/nile")
+    assert (nile["parent"], nile["shared_len"]) == (root, nile["branch_pos"])
+    assert f"{nile['shared_len']} shared with {root}, {nile['own_len']} computed" in said
+    output(api, "fork", "nile", "--append-prompt", " And the Rhine.", "--name", "rhine")
+    branch = ("fork", "rivers", "--prompt", "Another text.", "--branch-pos", "0", "--name", "other")
+    output(api, *branch)
+
+    tree = output(api, "pools").splitlines()[3:]
+    other, rhine = (api.get(f"/polykv/pools/{name}")["pool_id"] for name in ("other", "rhine"))
+    titles = [f"{root} rivers", f"├─ {nile['pool_id']} nile", f"│  └─ {rhine} rhine"]
+    titles.append(f"└─ {other} other")
+    assert [line.split("  ")[0] for line in tree[:2]] == titles[:2]
+    assert [line.startswith(title) for line, title in zip(tree, titles)] == [True] * 4
+    assert output(api, "pools", "nile").splitlines()[3].startswith(f"{nile['pool_id']} nile")
+
+    assert output(api, "evict", "other") == f"pool {other}: 1 reference, 1 evicted\n"
+    assert "evicted" in output(api, "pools", "other")
+    output(api, "fork", "rivers", "--append-prompt", "x", "--name", "late")
+    mismatch = ctl(api, "fork", "rivers", "--prompt", "Something else", "--branch-pos", "5")
+    assert (mismatch.returncode, mismatch.stdout) == (1, "")
+    assert "HTTP 409" in mismatch.stderr and "mismatch_pos" in mismatch.stderr
+    assert ctl(api, "release", "rivers").returncode == 1  # it has children
+    output(api, "release", "rivers", "--subtree", "--force")
+    assert api.pool_ids() == []
+
+
 def test_a_refusal_is_one_line_and_1(api: Api) -> None:
     done = ctl(api, "release", "nobody")
     assert (done.returncode, done.stdout) == (1, "")

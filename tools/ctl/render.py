@@ -86,7 +86,7 @@ def _pool_state(pool: Answer) -> str:
     if words[0] == "materializing":
         words[0] += f" {count(pool.get('n_prefilled'))} of {count(pool.get('own_len'))}"
     if pool.get("orphaned_pin"):
-        words.append("idle pin")
+        words.append("orphaned pin")
     elif pool.get("pinned"):
         words.append("pinned")
     elif pool.get("auto_pinned"):

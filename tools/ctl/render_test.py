@@ -71,17 +71,20 @@ TREE = {
 }
 
 
+DRAWN = """\
+POOL                PREFIX  BRANCH  SHARED    OWN     OWN KV   SUBTREE  REFS  STATE
+7000 system          1,200                  1,200   26.4 MiB  26.4 MiB     1  resident, in use
+├─ 7001 france       1,300   1,200   1,200    100   26.4 MiB  26.4 MiB     1  resident
+│  └─ 7003 paris     1,312   1,300   1,300     12   26.4 MiB  26.4 MiB     1  resident
+│     ├─ * agent-1                             40  900.0 KiB                  decoding, 52.6 t/s
+│     └─ * agent-2                             40  900.0 KiB                  idle
+└─ 7002              1,000     900     900    100   26.4 MiB  26.4 MiB     1  resident
+8000 other           1,200                  1,200   26.4 MiB  26.4 MiB     1  evicted, orphaned pin
+"""
+
+
 def test_the_tree_is_drawn_with_its_figures_in_columns() -> None:
-    assert render.pool_lines(TREE, None) == [
-        "POOL                PREFIX  BRANCH  SHARED    OWN     OWN KV   SUBTREE  REFS  STATE",
-        "7000 system          1,200                  1,200   26.4 MiB  26.4 MiB     1  resident, in use",
-        "├─ 7001 france       1,300   1,200   1,200    100   26.4 MiB  26.4 MiB     1  resident",
-        "│  └─ 7003 paris     1,312   1,300   1,300     12   26.4 MiB  26.4 MiB     1  resident",
-        "│     ├─ * agent-1                             40  900.0 KiB                  decoding, 52.6 t/s",
-        "│     └─ * agent-2                             40  900.0 KiB                  idle",
-        "└─ 7002              1,000     900     900    100   26.4 MiB  26.4 MiB     1  resident",
-        "8000 other           1,200                  1,200   26.4 MiB  26.4 MiB     1  evicted, idle pin",
-    ]
+    assert render.pool_lines(TREE, None) == DRAWN.splitlines()
 
 
 def test_the_head_counts_cells_and_sequences() -> None:
