@@ -115,8 +115,7 @@ def session_lines(answer: Answer, columns: int | None, now_ms: float) -> list[st
 
 
 def _session_row(session: Answer, now_ms: float) -> list[str]:
-    pool, used = session.get("pool_id"), session.get("last_active_ts")
-    ttft = session.get("ttft_ms")
+    pool, ttft = session.get("pool_id"), session.get("ttft_ms")
     return [
         safe(session["session_id"]),
         "" if pool is None else safe(pool),
@@ -126,9 +125,16 @@ def _session_row(session: Answer, now_ms: float) -> list[str]:
         size(session.get("marginal_kv_bytes")),
         f"{count(session.get('ctx_used'))}/{count(session.get('ctx_total'))}",
         "" if ttft is None else f"{ttft:.0f} ms",
-        "" if used is None else f"{duration((now_ms - used) / 1000)} ago",
+        _age(session, now_ms),
         safe(_session_state(session)),
     ]
+
+
+def _age(session: Answer, now_ms: float) -> str:
+    used = session.get("last_active_ts")
+    if used is None:
+        return ""
+    return f"{duration((now_ms - used) / 1000)} ago" if session.get("state") == "idle" else "now"
 
 
 def top_lines(tree: Answer, sessions: Answer, columns: int | None) -> list[str]:

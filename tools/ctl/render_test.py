@@ -147,9 +147,11 @@ def test_a_session_is_shown_with_its_rate_and_its_age() -> None:
     }
     head, line = render.session_lines({"sessions": [session]}, None, 1_125_000)
     assert head.split() == "SESSION POOL TOKENS SHARED OWN OWN KV CONTEXT TTFT USED STATE".split()
-    for text in ("agent-1", "7003", "1,312", "630.0 KiB", "1,340/8,192", "140 ms", "2 min ago"):
+    for text in ("agent-1", "7003", "1,312", "630.0 KiB", "1,340/8,192", "140 ms", "now"):
         assert text in line
     assert line.endswith("decoding, 52.6 t/s")
+    idle = {"sessions": [{**session, "state": "idle", "tps_ewma": None}]}
+    assert render.session_lines(idle, None, 1_125_000)[1].endswith("2 min ago  idle")
 
 
 def test_top_sums_up_the_sessions_and_lists_those_without_a_pool() -> None:
