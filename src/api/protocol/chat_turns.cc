@@ -33,40 +33,48 @@ std::vector<Json> Joined(std::vector<Json> turns, const std::vector<Json>& more)
   return turns;
 }
 
-std::vector<Continuation> AfterCalls(const std::vector<Json>& calls, const std::string& probe) {
-  std::vector<Continuation> all = {{.turns = Results(calls, probe)}};
-  // Some templates write what is JSON in another way.
-  for (const char* json : {"7", R"({"a":7})"}) all.push_back({.turns = Results(calls, json)});
-  if (calls.size() > 1) {
-    all.push_back({.turns = Results({calls.rbegin(), calls.rend()}, kFirstText)});
+enum class Next { kResults, kAnswer, kUser };
+
+std::vector<Json> NextTurns(Next next, const std::vector<Json>& calls, const std::string& text) {
+  switch (next) {
+    case Next::kResults:
+      return Results(calls, text);
+    case Next::kAnswer:
+      return {AnswerTurn(text), UserTurn(kFirstText)};
+    case Next::kUser:
+      break;
   }
-  all.push_back({.turns = Joined(Results(calls, kFirstText),
-                                 {AnswerTurn(kSecondText), UserTurn(kThirdText)})});
-  return all;
+  return {UserTurn(text)};
 }
 
-std::vector<Continuation> BeforeAnswer(const std::string& tool, const std::string& probe) {
-  std::vector<Continuation> all = {{.turns = {AnswerTurn(probe), UserTurn(kFirstText)}},
-                                   {.turns = {UserTurn(probe)}},
-                                   {.turns = {}}};
-  if (tool.empty()) return all;
+void AddAfterResults(const std::vector<Json>& calls, std::vector<Continuation>* all) {
+  // Some templates write what is JSON in another way.
+  for (const char* json : {"7", R"({"a":7})"}) all->push_back({.turns = Results(calls, json)});
+  if (calls.size() > 1) {
+    all->push_back({.turns = Results({calls.rbegin(), calls.rend()}, kFirstText)});
+  }
+  all->push_back({.turns = Joined(Results(calls, kFirstText),
+                                  {AnswerTurn(kSecondText), UserTurn(kThirdText)})});
+}
+
+void AddInsteadOfAnswer(const std::string& tool, const std::string& probe,
+                        std::vector<Continuation>* all) {
+  all->push_back({.turns = {UserTurn(probe)}});
+  all->push_back({.turns = {}});
+  if (tool.empty()) return;
   Json call = CallTurn(tool, "{}");
   const Json result = ResultTurn(call["tool_calls"][0], kFirstText);
-  all.push_back({.turns = {call, result}});
+  all->push_back({.turns = {call, result}});
   call["reasoning_content"] = kSecondText;
-  all.push_back({.turns = {std::move(call), result}});
-  return all;
+  all->push_back({.turns = {std::move(call), result}});
 }
 
-std::vector<Continuation> BeforeUser(const std::string& tool, const std::string& probe) {
-  std::vector<Continuation> all = {
-      {.turns = {UserTurn(probe)}},
-      {.turns = {UserTurn(kFirstText), AnswerTurn(kSecondText), UserTurn(kThirdText)}}};
-  if (tool.empty()) return all;
+void AddAfterUser(const std::string& tool, std::vector<Continuation>* all) {
+  all->push_back({.turns = {UserTurn(kFirstText), AnswerTurn(kSecondText), UserTurn(kThirdText)}});
+  if (tool.empty()) return;
   const Json call = CallTurn(tool, "{}");
-  all.push_back(
+  all->push_back(
       {.turns = {UserTurn(kFirstText), call, ResultTurn(call["tool_calls"][0], kSecondText)}});
-  return all;
 }
 
 }  // namespace
@@ -116,17 +124,16 @@ Json ResultTurn(const Json& call, const std::string& text) {
 
 std::vector<Continuation> Continuations(const Json& messages, const Json& tools,
                                         const std::string& probe) {
-  const std::vector<Json> open_calls = OpenCalls(messages);
+  const std::vector<Json> calls = OpenCalls(messages);
   const std::string role = Role(messages.back());
-  std::vector<Continuation> all;
-  if (!open_calls.empty()) {
-    all = AfterCalls(open_calls, probe);
-  } else if (role == "user" || role == "tool") {
-    all = BeforeAnswer(FirstToolName(tools), probe);
-  } else {
-    all = BeforeUser(FirstToolName(tools), probe);
-  }
-  all.push_back({.turns = all[0].turns, .generation_prompt = false});
+  const bool answers = role == "user" || role == "tool";
+  const Next next = !calls.empty() ? Next::kResults : answers ? Next::kAnswer : Next::kUser;
+  std::vector<Continuation> all = {{.turns = NextTurns(next, calls, probe)}};
+  if (next == Next::kResults) AddAfterResults(calls, &all);
+  if (next == Next::kAnswer) AddInsteadOfAnswer(FirstToolName(tools), probe, &all);
+  if (next == Next::kUser) AddAfterUser(FirstToolName(tools), &all);
+  all.push_back(
+      {.turns = NextTurns(next, calls, kLeadingSpace + probe), .generation_prompt = false});
   return all;
 }
 

@@ -24,6 +24,8 @@ Json CallTurn(const std::string& tool, const std::string& arguments);
 // Answers `call`, an element of an assistant's "tool_calls".
 Json ResultTurn(const Json& call, const std::string& text);
 
+inline constexpr const char* kLeadingSpace = "\n\n";  // which some templates trim
+
 struct Continuation {
   std::vector<Json> turns;  // to be added to the messages; may be none
   bool generation_prompt = true;
@@ -31,7 +33,8 @@ struct Continuation {
 
 // How requests go on that begin with `messages` (not empty) and have `tools`: with the next user's
 // turn, the answer, or calls and their results, as the last message leaves it open. Where a text
-// comes first, it is `probe`; so in the first of them. A template may refuse some.
+// comes first, it is `probe`; so in the first of them. The last is the first without a generation
+// prompt and with kLeadingSpace before `probe`. A template may refuse some.
 std::vector<Continuation> Continuations(const Json& messages, const Json& tools,
                                         const std::string& probe);
 

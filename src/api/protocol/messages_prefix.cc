@@ -15,7 +15,7 @@ namespace polykv {
 namespace {
 
 // First bytes of a text that merge differently with the token before them.
-constexpr const char* kOpenings[] = {"Zq ", "0", " x", "\n\ny", "<w", "\xE6\x97\xA5"};
+constexpr const char* kOpenings[] = {"Zq", "0", " x", "\n\ny", "<w", "\xE6\x97\xA5"};
 constexpr size_t kMergeReach = 16;  // bytes; no token before that depends on a text
 
 std::string Render(const ServedModel::State& model, const Json& body) {
@@ -38,27 +38,35 @@ std::string FreshProbe(const Json& messages) {
   return probe;
 }
 
+struct Rendered {
+  std::vector<std::string> texts;  // not empty
+  bool first_is_trimmed = false;   // the template drops space before the probe in the first
+};
+
 // What requests that begin with the messages of `body` are rendered to, as far as the template
 // takes them; throws what it says about the first if it takes none.
-std::vector<std::string> RenderLater(const ServedModel::State& model, const Json& body,
-                                     const std::string& probe) {
-  std::vector<std::string> texts;
+Rendered RenderLater(const ServedModel::State& model, const Json& body, const std::string& probe) {
+  Rendered rendered;
   std::exception_ptr refusal;
   const Json tools = body.value("tools", Json());
-  for (const Continuation& continuation : Continuations(body["messages"], tools, probe)) {
+  const std::vector<Continuation> all = Continuations(body["messages"], tools, probe);
+  for (const Continuation& continuation : all) {
     Json request = body;
     for (const Json& turn : continuation.turns) request["messages"].push_back(turn);
     request["add_generation_prompt"] = continuation.generation_prompt;
     try {
-      texts.push_back(Render(model, request));
+      std::string text = Render(model, request);
+      rendered.first_is_trimmed =
+          &continuation == &all.back() && text.find(kLeadingSpace + probe) == std::string::npos;
+      rendered.texts.push_back(std::move(text));
     } catch (const std::bad_alloc&) {
       throw;
     } catch (const std::exception&) {
       if (refusal == nullptr) refusal = std::current_exception();
     }
   }
-  if (texts.empty()) std::rethrow_exception(refusal);
-  return texts;
+  if (rendered.texts.empty()) std::rethrow_exception(refusal);
+  return rendered;
 }
 
 std::string Replaced(std::string text, const std::string& from, std::string_view to) {
@@ -68,26 +76,28 @@ std::string Replaced(std::string text, const std::string& from, std::string_view
   return text;
 }
 
-// Adds the same texts with other first bytes of what comes next, where that can matter: close
-// behind what all of them begin with.
-void AddOpenings(const std::string& probe, std::vector<std::string>* texts) {
-  size_t n_common = texts->front().size();
-  for (const std::string& text : *texts) {
-    n_common = std::min(n_common, CommonPrefix(texts->front(), text));
-  }
-  const size_t n_rendered = texts->size();
-  for (size_t i = 0; i < n_rendered; ++i) {
-    const size_t at = (*texts)[i].find(probe);
-    if (at == std::string::npos || at > n_common + kMergeReach) continue;
-    for (const char* opening : kOpenings) texts->push_back(Replaced((*texts)[i], probe, opening));
-  }
-}
-
 std::string_view Trim(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r\n";
   const size_t first = text.find_first_not_of(kSpace);
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+// Adds the same texts with other first bytes of what comes next, where that can matter: close
+// behind what all of them begin with.
+void AddOpenings(const std::string& probe, Rendered* rendered) {
+  std::vector<std::string>& texts = rendered->texts;
+  size_t n_common = texts[0].size();
+  for (const std::string& text : texts) n_common = std::min(n_common, CommonPrefix(texts[0], text));
+  const size_t n_rendered = texts.size();
+  for (size_t i = 0; i < n_rendered; ++i) {
+    const size_t at = texts[i].find(probe);
+    if (at == std::string::npos || at > n_common + kMergeReach) continue;
+    for (const std::string_view opening : kOpenings) {
+      const bool trimmed = i == 0 && rendered->first_is_trimmed && Trim(opening) != opening;
+      if (!trimmed) texts.push_back(Replaced(texts[i], probe, opening));
+    }
+  }
 }
 
 // What stands near the end of the last message, whatever the template: the name of the tool that
@@ -125,8 +135,9 @@ size_t MessagesEnd(const ServedModel::State& model, const Json& body, const std:
 
 Result<MessagesPrefix> Compute(const ServedModel::State& model, const Json& body) {
   const std::string probe = FreshProbe(body["messages"]);
-  std::vector<std::string> texts = RenderLater(model, body, probe);
-  AddOpenings(probe, &texts);
+  Rendered rendered = RenderLater(model, body, probe);
+  AddOpenings(probe, &rendered);
+  const std::vector<std::string>& texts = rendered.texts;
   const auto tokenize = [&model](const std::string& text) {
     return common_tokenize(model.vocab, text, /*add_special=*/true, /*parse_special=*/true);
   };
