@@ -43,6 +43,10 @@ void WriteGauges(const EngineSnapshot& snapshot, PrometheusText* text) {
   text->Gauge(Named("host_tier_bytes"), "Bytes of host memory that saved sequences take",
               static_cast<double>(snapshot.host_bytes));
   text->Gauge(Named("host_tier_entries"), "Saved sequences in host memory", snapshot.host_entries);
+  text->Gauge(Named("parked_bytes"), "Bytes of host memory that parked requests take",
+              static_cast<double>(snapshot.parked_bytes));
+  text->Gauge(Named("num_requests_parked"), "Running requests that wait for cells",
+              snapshot.n_parked);
   text->Gauge(Named("num_requests_running"), "Requests that hold a slot", snapshot.n_running);
   text->Gauge(Named("num_requests_waiting"), "Requests that wait", snapshot.n_waiting);
   text->Gauge(Named("pool_kv_bytes"), "Bytes of KV that the pool owns itself",
@@ -69,6 +73,18 @@ void WriteCounters(const EngineSnapshot& snapshot, PrometheusText* text) {
                 MissSamples(counters.miss));
   text->Counter(Named("kv_exhausted_total"), "Requests that ended early for want of KV cells",
                 static_cast<double>(counters.kv_exhausted));
+  text->Counter(Named("parked_total"), "Times a running request had to wait for cells",
+                static_cast<double>(counters.parked));
+  text->Counter(Named("resumed_total"), "Times such a request went on",
+                static_cast<double>(counters.resumed));
+  text->Counter(Named("sessions_saved_total"), "Times an idle session went to host memory",
+                static_cast<double>(counters.sessions_saved));
+  text->Counter(Named("sessions_restored_total"), "Times such a session came back by a copy",
+                static_cast<double>(counters.sessions_restored));
+  text->Counter(Named("pools_saved_total"), "Times a pool went to host memory",
+                static_cast<double>(counters.pools_saved));
+  text->Counter(Named("pools_restored_total"), "Times a pool came back by a copy",
+                static_cast<double>(counters.pools_restored));
   text->Counter(Named("cancelled_total"), "Requests whose client went away",
                 static_cast<double>(counters.cancelled));
 }

@@ -66,6 +66,8 @@ Result<EngineConfig> PlanSequences(const LayoutRequest& request, const Options& 
   config.max_waiting = options.max_waiting;
   config.grace_ms = options.grace_ms;
   config.session_idle_ms = options.session_idle_ms;
+  config.session_hot_ms = options.session_hot_ms;
+  config.park_bytes = int64_t{options.park_mib} << 20;
   if (config.n_seq_max() > kMaxSequences) {
     return Problem{.status = 400,
                    .type = "bad_option",

@@ -35,6 +35,13 @@ constexpr Declaration kDeclarations[] = {
     {"grace-ms", &Options::grace_ms, 0, kDayMs, "how long a pool without references lives on"},
     {"session-idle-ms", &Options::session_idle_ms, 1, std::numeric_limits<int32_t>::max(),
      "how long a session that is not used is remembered"},
+    {"session-hot-ms", &Options::session_hot_ms, 0, std::numeric_limits<int32_t>::max(),
+     "how long a session that is not used stays in the cache while others decode; then its cells "
+     "go to the host memory of --cache-ram"},
+    {"park-mib", &Options::park_mib, 0, std::numeric_limits<int32_t>::max(),
+     "MiB of host memory for running requests that wait when the cache is full; 0: none waits, "
+     "they "
+     "end early"},
     {"max-waiting", &Options::max_waiting, 1, 100'000,
      "waiting requests; more are answered with 503"},
     {"drain-ms", &Options::drain_ms, 0, kDayMs, "how long a stopping server lets streams run on"},

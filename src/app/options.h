@@ -15,6 +15,8 @@ struct Options {
   int32_t max_sessions = -1;  // -1: twice the number of slots
   int32_t grace_ms = 30'000;
   int32_t session_idle_ms = 600'000;
+  int32_t session_hot_ms = 5'000;
+  int32_t park_mib = 512;
   int32_t max_waiting = 512;
   int32_t drain_ms = 30'000;
   int32_t prefill_chunk = 256;

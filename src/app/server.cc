@@ -294,6 +294,8 @@ std::string Server::PropsJson() const {
   props["bytes_per_sequence"] = info.bytes_per_sequence;
   props["grace_ms"] = config_.grace_ms;
   props["session_idle_ms"] = config_.session_idle_ms;
+  props["session_hot_ms"] = config_.session_hot_ms;
+  props["park_mib"] = options_.park_mib;
   props["max_waiting"] = config_.max_waiting;
   props["drain_ms"] = options_.drain_ms;
   props["prefill_chunk"] = config_.prefill_chunk;

@@ -53,7 +53,9 @@ SessionView ViewOf(const EngineState& state, const Session& session) {
   view.suffix_n_tokens = session.sequence.n_private();
   view.marginal_kv_bytes = view.suffix_n_tokens * state.backend->info().bytes_per_cell;
   view.ttft_ms = static_cast<double>(session.ttft_us) / 1e3;
-  view.ctx_used = view.n_tokens;
+  const SavedSequence* saved = state.host.FindOrNull(HostKind::kSession, session.id);
+  if (saved != nullptr) view.n_saved = saved->n_cells();
+  view.ctx_used = saved != nullptr ? static_cast<int32_t>(saved->tokens.size()) : view.n_tokens;
   view.ctx_total = state.config.n_ctx_session;
   view.last_active_us = session.last_active;
   return view;
@@ -66,7 +68,9 @@ SlotView ViewOf(const Slot& slot, TimeUs now) {
   view.is_processing = true;
   view.n_ctx = generation.n_ctx;
   view.task_id = generation.task_id;
-  view.n_tokens = generation.sequence->n_tokens();
+  view.is_parked = generation.parked.has_value();
+  view.n_tokens = generation.n_tokens();
+  view.n_saved = view.is_parked ? generation.parked->n_cells() : 0;
   view.timings = generation.timings;
   view.n_predict = generation.n_predict;
   view.has_next_token = true;
@@ -74,7 +78,7 @@ SlotView ViewOf(const Slot& slot, TimeUs now) {
   view.params_json = generation.request->params_json;
   view.pool_id = generation.report.pool_id;
   view.session_id = generation.report.session_id;
-  view.tps = generation.rate.TokensPerSecond(now);
+  view.tps = generation.rate.TokensPerSecond(view.is_parked ? generation.parked_at : now);
   return view;
 }
 
@@ -107,6 +111,9 @@ void Join(EngineSnapshot& snapshot) {
       if (!slot.is_processing || slot.session_id != session.session_id) continue;
       session.slot_id = slot.id;
       session.state = slot.timings.n_generated > 0 ? "decoding" : "prefilling";
+      if (slot.is_parked) session.state = "parked";
+      session.n_saved = slot.n_saved;
+      session.ctx_used = slot.n_tokens;
       session.tps = slot.tps;
     }
     const auto pool =
@@ -145,6 +152,16 @@ std::shared_ptr<const EngineSnapshot> BuildSnapshot(const EngineState& state, ui
   snapshot->bytes_per_cell = state.backend->info().bytes_per_cell;
   snapshot->host_bytes = state.host.n_bytes();
   snapshot->host_entries = static_cast<int32_t>(state.host.n_entries());
+  const HostStore::Usage& sessions = state.host.UsageOf(HostKind::kSession);
+  snapshot->host_session_bytes = sessions.n_bytes;
+  snapshot->host_sessions = static_cast<int32_t>(sessions.n_entries);
+  const HostStore::Usage& pools = state.host.UsageOf(HostKind::kPool);
+  snapshot->host_pool_bytes = pools.n_bytes;
+  snapshot->host_pools = static_cast<int32_t>(pools.n_entries);
+  snapshot->parked_bytes = state.parked_bytes;
+  snapshot->n_parked = static_cast<int32_t>(
+      std::count_if(state.running.begin(), state.running.end(),
+                    [](const auto& generation) { return generation->parked.has_value(); }));
   snapshot->n_running = static_cast<int32_t>(state.running.size());
   snapshot->n_waiting = state.n_waiting();
   snapshot->counters = state.counters;

@@ -15,7 +15,9 @@
 #include "engine/steps/create_pool.h"
 #include "engine/steps/decode.h"
 #include "engine/steps/embed.h"
+#include "engine/steps/idle_tier.h"
 #include "engine/steps/materialize.h"
+#include "engine/steps/park.h"
 #include "engine/steps/retire.h"
 #include "engine/steps/slot_change.h"
 
@@ -157,7 +159,7 @@ class Engine::Impl {
 
   void CheckIntegrity() const {
     state_.pools.CheckIntegrity();
-    state_.host.CheckIntegrity();
+    CheckHostMemory();
     int32_t cells = 0;
     int32_t n_session_seqs = 0;
     for (const Slot& slot : state_.slots) {
@@ -196,6 +198,26 @@ class Engine::Impl {
     for (const auto& [id, node] : state_.pools.nodes()) add(node->seq, node->n_materialized);
     for (const Sequence& seat : state_.embed_seats) add(seat.id, seat.n_tokens());
     return holdings;
+  }
+
+  // What sequences hold outside of the cache, and that nothing was left on the way there.
+  void CheckHostMemory() const {
+    state_.host.CheckIntegrity([this](HostKind kind, const std::string& owner) {
+      if (kind == HostKind::kPool) return state_.pools.FindOrNull(owner) != nullptr;
+      const auto session = state_.sessions.find(owner);
+      return session != state_.sessions.end() && !session->second->running;
+    });
+    int64_t parked_bytes = 0;
+    for (const auto& generation : state_.running) {
+      const bool parked = generation->phase == Generation::Phase::kParked;
+      POLYKV_CHECK(parked == generation->parked.has_value());
+      if (parked) parked_bytes += generation->parked->n_bytes();
+    }
+    POLYKV_CHECK(parked_bytes == state_.parked_bytes);
+    POLYKV_CHECK(parked_bytes <= state_.config.park_bytes);
+    for (int32_t i = 0; i < state_.config.n_scratch(); ++i) {
+      POLYKV_CHECK(state_.backend->MinPos(state_.config.scratch_seq() + i) == -1);
+    }
   }
 
   void Stop() {
@@ -239,7 +261,9 @@ class Engine::Impl {
     if (state_.now() - reaped_at_ >= kReapUs) {
       reaped_at_ = state_.now();
       ReapExpired(state_);
+      CoolIdle(state_);
     }
+    ResumeParked(state_);
     ChangeFreeSlots(state_);
     StartWaiting(state_);
     const bool decoded = RunModelStep(state_);

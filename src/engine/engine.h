@@ -35,14 +35,23 @@ struct EngineConfig {
   int32_t max_waiting = 512;          // waiting requests beyond that: 503
   int64_t grace_ms = 30'000;          // a pool without references lives on that long
   int64_t session_idle_ms = 600'000;  // a session unused for that long is forgotten
+  int64_t session_hot_ms = 5'000;     // … and leaves the cache after that while others decode
+  int64_t park_bytes = 512LL << 20;   // of host memory for parked requests; 0: none is parked
   AdapterSet adapters;                // for requests that name none, until SetAdapters
   std::function<void(const std::string& line)> log;  // for debugging; empty: none. Engine thread
   PoolId boot_id = 1000;  // first pool id; a multiple of 1,000, random per boot
 
-  // n_seq_max that the backend must have: slots, pools and with them two scratch sequences,
-  // sessions, and one sequence per prompt of an embedding batch.
+  // Two sequences behind those of the sessions that hold cells only while something is done; they
+  // are there if pools are.
+  int32_t n_scratch() const { return max_pools > 0 ? 2 : 0; }
+  // The first of them; kNoSeq: there is none.
+  SeqId scratch_seq() const {
+    return n_scratch() > 0 ? n_parallel + max_pools + max_sessions : kNoSeq;
+  }
+  // n_seq_max that the backend must have: slots, pools, sessions, scratch, and one sequence per
+  // prompt of an embedding batch.
   int32_t n_seq_max() const {
-    return n_parallel + max_pools + (max_pools > 0 ? 2 : 0) + max_sessions + max_embeds;
+    return n_parallel + max_pools + max_sessions + n_scratch() + max_embeds;
   }
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "base/check.h"
 #include "pool/prefix.h"
@@ -10,15 +9,8 @@
 namespace polykv {
 namespace {
 
-// An entry that has less of itself in common with the prompt stays for others.
+// A prompt that has less of itself in common with a new one stays for others.
 constexpr float kMinKept = 0.25F;
-
-int64_t BytesOf(std::span<const Token> tokens, std::span<const Checkpoint> checkpoints,
-                size_t state_size) {
-  size_t n_bytes = tokens.size_bytes() + state_size;
-  for (const Checkpoint& checkpoint : checkpoints) n_bytes += checkpoint.state->size();
-  return static_cast<int64_t>(n_bytes);
-}
 
 // How much of a sequence a prompt can reuse.
 struct Overlap {
@@ -38,53 +30,22 @@ bool BeginsWith(std::span<const Token> tokens, std::span<const Token> prefix) {
 
 }  // namespace
 
-int64_t SavedSequence::n_bytes() const { return BytesOf(tokens, checkpoints, state.size()); }
-
-bool HostStore::Holds(std::span<const Token> tokens, const AdapterSet& adapters) const {
-  return std::any_of(entries_.begin(), entries_.end(), [&](const SavedSequence& entry) {
-    return entry.adapters == adapters && BeginsWith(entry.tokens, tokens);
-  });
-}
-
-SavedSequence* HostStore::AddOrNull(std::span<const Token> tokens, const AdapterSet& adapters,
-                                    std::span<const Checkpoint> checkpoints, size_t state_size) {
-  const int64_t n_bytes = BytesOf(tokens, checkpoints, state_size);
-  const bool limited = max_bytes_ >= 0;
-  if (limited && n_bytes > max_bytes_) return nullptr;
+SavedSequence* HostStore::AddPromptOrNull(SavedSequence saved, size_t state_size) {
+  if (!CanHold(saved.n_bytes() + static_cast<int64_t>(state_size))) return nullptr;
   for (auto it = entries_.begin(); it != entries_.end();) {
-    const bool replaced = it->adapters == adapters && BeginsWith(tokens, it->tokens);
+    const SavedSequence& other = it->saved;
+    const bool replaced = it->key.first == HostKind::kPrompt && other.adapters == saved.adapters &&
+                          BeginsWith(saved.tokens, other.tokens);
     it = replaced ? Erase(it) : std::next(it);
   }
-  while (limited && n_bytes_ + n_bytes > max_bytes_) Erase(entries_.begin());
-  HostBytes state(state_size);
-  if (state.size() != state_size) return nullptr;
-  n_bytes_ += n_bytes;
-  return &entries_.emplace_back(
-      SavedSequence{.tokens = {tokens.begin(), tokens.end()},
-                    .adapters = adapters,
-                    .checkpoints = {checkpoints.begin(), checkpoints.end()},
-                    .state = std::move(state)});
+  return Add({HostKind::kPrompt, ""}, std::move(saved), state_size);
 }
 
-void HostStore::DropBeyondMaxTokens() {
-  if (max_tokens_ <= 0) return;
-  int64_t n_tokens = CountTokens();
-  int64_t limit = max_tokens_;
-  if (max_bytes_ > 0 && n_bytes_ > 0) {
-    limit = std::max(
-        limit, static_cast<int64_t>(static_cast<double>(max_bytes_) /
-                                    static_cast<double>(n_bytes_) * static_cast<double>(n_tokens)));
-  }
-  while (n_tokens > limit) {
-    n_tokens -= static_cast<int64_t>(entries_.front().tokens.size());
-    Erase(entries_.begin());
-  }
-}
-
-void HostStore::CheckIntegrity() const {
-  int64_t n_bytes = 0;
-  for (const SavedSequence& entry : entries_) n_bytes += entry.n_bytes();
-  POLYKV_CHECK(n_bytes == n_bytes_ && (max_bytes_ < 0 || n_bytes <= max_bytes_));
+bool HostStore::Holds(std::span<const Token> tokens, const AdapterSet& adapters) const {
+  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.key.first == HostKind::kPrompt && entry.saved.adapters == adapters &&
+           BeginsWith(entry.saved.tokens, tokens);
+  });
 }
 
 const SavedSequence* HostStore::FindBetterOrNull(std::span<const Token> prompt,
@@ -92,38 +53,110 @@ const SavedSequence* HostStore::FindBetterOrNull(std::span<const Token> prompt,
                                                  std::span<const Token> own) const {
   const SavedSequence* best = nullptr;
   Overlap most = Compare(prompt, own);
-  for (const SavedSequence& entry : entries_) {
-    const Overlap overlap = Compare(prompt, entry.tokens);
-    if (entry.adapters != adapters || overlap.kept < kMinKept) continue;
+  for (const auto& [key, saved] : entries_) {
+    if (key.first != HostKind::kPrompt || saved.adapters != adapters) continue;
+    const Overlap overlap = Compare(prompt, saved.tokens);
+    if (overlap.kept < kMinKept) continue;
     if (overlap.kept > most.kept && overlap.similar > most.similar) {
       most = overlap;
-      best = &entry;
+      best = &saved;
     }
   }
   return best;
 }
 
-SavedSequence HostStore::Take(const SavedSequence* entry) {
+SavedSequence HostStore::Take(const SavedSequence* prompt) {
   const auto it = std::find_if(entries_.begin(), entries_.end(),
-                               [entry](const SavedSequence& e) { return &e == entry; });
-  POLYKV_CHECK(it != entries_.end());
-  n_bytes_ -= it->n_bytes();
-  SavedSequence taken = std::move(*it);
+                               [prompt](const Entry& entry) { return &entry.saved == prompt; });
+  POLYKV_CHECK(it != entries_.end() && it->key.first == HostKind::kPrompt);
+  Count(*it, -1);
+  SavedSequence taken = std::move(it->saved);
   entries_.erase(it);
   return taken;
 }
 
+void HostStore::DropPromptsBeyondMaxTokens() {
+  if (limits_.max_tokens <= 0) return;
+  int64_t n_tokens = 0;
+  int64_t n_bytes = 0;
+  for (const auto& [key, saved] : entries_) {
+    if (key.first != HostKind::kPrompt) continue;
+    n_tokens += static_cast<int64_t>(saved.tokens.size());
+    n_bytes += saved.n_bytes();
+  }
+  int64_t limit = limits_.max_tokens;
+  if (limits_.max_bytes > 0 && n_bytes > 0) {
+    limit = std::max(
+        limit, static_cast<int64_t>(static_cast<double>(limits_.max_bytes) /
+                                    static_cast<double>(n_bytes) * static_cast<double>(n_tokens)));
+  }
+  for (auto it = entries_.begin(); n_tokens > limit;) {
+    if (it->key.first != HostKind::kPrompt) {
+      ++it;
+      continue;
+    }
+    n_tokens -= static_cast<int64_t>(it->saved.tokens.size());
+    it = Erase(it);
+  }
+}
+
+SavedSequence* HostStore::AddOrNull(HostKind kind, const std::string& owner, SavedSequence saved,
+                                    size_t state_size) {
+  POLYKV_CHECK(kind != HostKind::kPrompt);
+  if (!CanHold(saved.n_bytes() + static_cast<int64_t>(state_size))) return nullptr;
+  Drop(kind, owner);
+  return Add({kind, owner}, std::move(saved), state_size);
+}
+
+const SavedSequence* HostStore::FindOrNull(HostKind kind, const std::string& owner) const {
+  const auto it = owned_.find({kind, owner});
+  return it == owned_.end() ? nullptr : &it->second->saved;
+}
+
+void HostStore::Drop(HostKind kind, const std::string& owner) {
+  const auto it = owned_.find({kind, owner});
+  if (it != owned_.end()) Erase(it->second);
+}
+
+SavedSequence* HostStore::Add(Key key, SavedSequence saved, size_t state_size) {
+  const int64_t n_bytes = saved.n_bytes() + static_cast<int64_t>(state_size);
+  while (entries_.size() >= limits_.max_entries ||
+         (limits_.max_bytes >= 0 && this->n_bytes() + n_bytes > limits_.max_bytes)) {
+    Erase(entries_.begin());
+  }
+  saved.state = HostBytes(state_size);
+  if (saved.state.size() != state_size) return nullptr;
+  const auto added = entries_.insert(entries_.end(), {std::move(key), std::move(saved)});
+  Count(*added, +1);
+  if (added->key.first != HostKind::kPrompt) owned_.emplace(added->key, added);
+  return &added->saved;
+}
+
 HostStore::Entries::iterator HostStore::Erase(Entries::iterator it) {
-  n_bytes_ -= it->n_bytes();
+  Count(*it, -1);
+  if (it->key.first != HostKind::kPrompt) owned_.erase(it->key);
   return entries_.erase(it);
 }
 
-int64_t HostStore::CountTokens() const {
-  int64_t n_tokens = 0;
-  for (const SavedSequence& entry : entries_) {
-    n_tokens += static_cast<int64_t>(entry.tokens.size());
+void HostStore::Count(const Entry& entry, int32_t sign) {
+  Usage& usage = usage_[static_cast<size_t>(entry.key.first)];
+  usage.n_bytes += sign * entry.saved.n_bytes();
+  usage.n_entries += sign;
+}
+
+void HostStore::CheckIntegrity(
+    const std::function<bool(HostKind kind, const std::string& owner)>& is_known) const {
+  std::array<Usage, 3> usage;
+  for (const Entry& entry : entries_) {
+    const auto& [kind, owner] = entry.key;
+    POLYKV_CHECK(kind == HostKind::kPrompt || is_known(kind, owner));
+    POLYKV_CHECK(kind == HostKind::kPrompt || &owned_.at(entry.key)->saved == &entry.saved);
+    usage[static_cast<size_t>(kind)].n_bytes += entry.saved.n_bytes();
+    ++usage[static_cast<size_t>(kind)].n_entries;
   }
-  return n_tokens;
+  POLYKV_CHECK(usage == usage_);
+  POLYKV_CHECK(limits_.max_bytes < 0 || n_bytes() <= limits_.max_bytes);
+  POLYKV_CHECK(entries_.size() <= limits_.max_entries);
 }
 
 }  // namespace polykv

@@ -1,72 +1,98 @@
 // Saved sequences in host memory, under one hard cap.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
+#include <map>
 #include <span>
-#include <vector>
+#include <string>
+#include <utility>
 
 #include "base/types.h"
 #include "kv/adapter_set.h"
-#include "kv/host_bytes.h"
-#include "session/checkpoint.h"
+#include "session/saved_sequence.h"
 
 namespace polykv {
 
-// A sequence as it was when it was saved.
-struct SavedSequence {
-  std::vector<Token> tokens;
-  AdapterSet adapters;
-  std::vector<Checkpoint> checkpoints;
-  HostBytes state;  // StateParts::kAll
-
-  int64_t n_bytes() const;  // all of it
+enum class HostKind {
+  kPrompt,   // of llama-server's prompt cache: has no owner, is found by what it begins with
+  kSession,  // of an idle session: what only it holds
+  kPool,     // of an evicted pool: its own range, without a list of tokens
 };
 
-// Engine thread only. Holds at most `max_bytes` at any moment: room is made before memory is asked
-// for, and what does not fit alone is not saved at all.
-// Source of the rules of what replaces what: llama-server's server_prompt_cache.
+// Engine thread only. Holds at most `max_bytes` and `max_entries` at any moment: room is made
+// before memory is asked for, and what does not fit alone is not saved at all. The oldest entry of
+// any kind makes room, so an owner may find its entry gone.
 class HostStore {
  public:
-  // `max_bytes` < 0: no limit, 0: nothing is ever saved. `max_tokens` > 0 limits the tokens of all
-  // entries; it grows to what `max_bytes` can hold at their mean size.
-  HostStore(int64_t max_bytes, int64_t max_tokens)
-      : max_bytes_(max_bytes), max_tokens_(max_tokens) {}
+  struct Limits {
+    int64_t max_bytes = 0;  // < 0: no limit, 0: nothing is ever saved
+    // Of all prompts; it grows to what `max_bytes` can hold at their mean size. 0: no limit.
+    int64_t max_tokens = 0;
+    size_t max_entries = 65'536;
+  };
+  struct Usage {
+    int64_t n_bytes = 0;
+    int64_t n_entries = 0;
+    bool operator==(const Usage&) const = default;
+  };
 
-  bool on() const { return max_bytes_ != 0; }
-  int64_t n_bytes() const { return n_bytes_; }
+  explicit HostStore(Limits limits) : limits_(limits) {}
+
+  bool on() const { return limits_.max_bytes != 0; }
+  // Whether so many bytes fit if all else goes.
+  bool CanHold(int64_t n_bytes) const {
+    return on() && (limits_.max_bytes < 0 || n_bytes <= limits_.max_bytes);
+  }
+  int64_t n_bytes() const { return usage_[0].n_bytes + usage_[1].n_bytes + usage_[2].n_bytes; }
   size_t n_entries() const { return entries_.size(); }
+  const Usage& UsageOf(HostKind kind) const { return usage_[static_cast<size_t>(kind)]; }
 
-  // Whether an entry of these adapters begins with `tokens`.
+  // A new prompt, `saved` with room for a state of `state_size` bytes, for the caller to write.
+  // Prompts that its tokens begin with go, if the adapters are the same, then the oldest entries
+  // until it fits. Null if it does not fit or the system has no memory for it. Valid until the
+  // next call. Source of the rules of what replaces what: llama-server's server_prompt_cache.
+  SavedSequence* AddPromptOrNull(SavedSequence saved, size_t state_size);
+  // Whether a prompt of these adapters begins with `tokens`.
   bool Holds(std::span<const Token> tokens, const AdapterSet& adapters) const;
-
-  // A new entry with room for a state of `state_size` bytes, for the caller to write. Entries that
-  // `tokens` begins with go, if the adapters are the same, then the oldest until it fits. Null if
-  // it does not fit or the system has no memory for it. Valid until the next call.
-  SavedSequence* AddOrNull(std::span<const Token> tokens, const AdapterSet& adapters,
-                           std::span<const Checkpoint> checkpoints, size_t state_size);
-  void DropBeyondMaxTokens();  // the oldest first
-
-  // Recounts the bytes; aborts on a difference.
-  void CheckIntegrity() const;
-
-  // The entry of these adapters from which `prompt` has more to reuse than from `own`, in share of
-  // the prompt and in share of the entry; null if there is none. Valid until the next call.
+  // The prompt of these adapters from which `prompt` has more to reuse than from `own`, in share
+  // of the prompt and in share of the entry; null if there is none. Valid until the next call.
   const SavedSequence* FindBetterOrNull(std::span<const Token> prompt, const AdapterSet& adapters,
                                         std::span<const Token> own) const;
-  SavedSequence Take(const SavedSequence* entry);
+  SavedSequence Take(const SavedSequence* prompt);
+  void DropPromptsBeyondMaxTokens();  // the oldest first
+
+  // The same as AddPromptOrNull for `owner`, a session's id or a pool's in decimal, in place of
+  // what the store has of it. REQUIRES: kind is not kPrompt.
+  SavedSequence* AddOrNull(HostKind kind, const std::string& owner, SavedSequence saved,
+                           size_t state_size);
+  // Null: there is none, or no longer. Valid until the next call that is not const.
+  const SavedSequence* FindOrNull(HostKind kind, const std::string& owner) const;
+  void Drop(HostKind kind, const std::string& owner);
+
+  // Recounts everything; aborts on a difference, and on an entry whose owner `is_known` denies.
+  void CheckIntegrity(
+      const std::function<bool(HostKind kind, const std::string& owner)>& is_known) const;
 
  private:
-  using Entries = std::list<SavedSequence>;  // oldest first
+  using Key = std::pair<HostKind, std::string>;
+  struct Entry {
+    Key key;
+    SavedSequence saved;
+  };
+  using Entries = std::list<Entry>;  // oldest first
 
+  SavedSequence* Add(Key key, SavedSequence saved, size_t state_size);
+  void Count(const Entry& entry, int32_t sign);  // +1: comes, -1: goes
   Entries::iterator Erase(Entries::iterator it);
-  int64_t CountTokens() const;
 
-  const int64_t max_bytes_;
-  const int64_t max_tokens_;
+  const Limits limits_;
   Entries entries_;
-  int64_t n_bytes_ = 0;
+  std::map<Key, Entries::iterator> owned_;  // all but the prompts
+  std::array<Usage, 3> usage_;              // by kind
 };
 
 }  // namespace polykv

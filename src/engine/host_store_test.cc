@@ -16,18 +16,26 @@ std::vector<Token> Tokens(size_t n, Token first = 0) {
 }
 
 bool Add(HostStore& store, const std::vector<Token>& tokens, size_t state_size) {
-  return store.AddOrNull(tokens, {}, {}, state_size) != nullptr;
+  return store.AddPromptOrNull({.tokens = tokens}, state_size) != nullptr;
+}
+
+bool AddSession(HostStore& store, const std::string& id, size_t state_size) {
+  return store.AddOrNull(HostKind::kSession, id, {}, state_size) != nullptr;
+}
+
+bool HasSession(const HostStore& store, const std::string& id) {
+  return store.FindOrNull(HostKind::kSession, id) != nullptr;
 }
 
 TEST(HostStore, NothingIsSavedWhenItIsOff) {
-  HostStore store(0, 1000);
+  HostStore store({.max_bytes = 0, .max_tokens = 1000});
   EXPECT_FALSE(store.on());
   EXPECT_FALSE(Add(store, Tokens(1), 1));
   EXPECT_EQ(store.n_bytes(), 0);
 }
 
 TEST(HostStore, NeverHoldsMoreThanItsCap) {
-  HostStore store(10'000, 0);
+  HostStore store({.max_bytes = 10'000});
   std::minstd_rand random(1);
   for (Token i = 0; i < 500; ++i) {
     const size_t size = random() % 12'000;
@@ -38,14 +46,14 @@ TEST(HostStore, NeverHoldsMoreThanItsCap) {
 }
 
 TEST(HostStore, WhatDoesNotFitAloneDisturbsNobody) {
-  HostStore store(1'000, 0);
+  HostStore store({.max_bytes = 1'000});
   ASSERT_TRUE(Add(store, Tokens(10, 1), 500));
   EXPECT_FALSE(Add(store, Tokens(10, 2), 1'000));
   EXPECT_TRUE(store.Holds(Tokens(10, 1), {}));
 }
 
 TEST(HostStore, TheOldestMakesRoom) {
-  HostStore store(1'000, 0);
+  HostStore store({.max_bytes = 1'000});
   for (Token i = 1; i <= 3; ++i) ASSERT_TRUE(Add(store, Tokens(10, i), 400));
   EXPECT_EQ(store.n_entries(), 2U);
   EXPECT_FALSE(store.Holds(Tokens(10, 1), {}));
@@ -53,16 +61,19 @@ TEST(HostStore, TheOldestMakesRoom) {
 }
 
 TEST(HostStore, CountsCheckpointsToo) {
-  HostStore store(1'000, 0);
+  HostStore store({.max_bytes = 1'000});
   const std::vector<Checkpoint> checkpoints = {
       {.n_tokens = 5, .state = std::make_shared<HostBytes>(700)}};
-  EXPECT_EQ(store.AddOrNull(Tokens(10), {}, checkpoints, 400), nullptr);
-  ASSERT_NE(store.AddOrNull(Tokens(10), {}, checkpoints, 100), nullptr);
+  const auto add = [&](size_t state_size) {
+    return store.AddPromptOrNull({.tokens = Tokens(10), .checkpoints = checkpoints}, state_size);
+  };
+  EXPECT_EQ(add(400), nullptr);
+  ASSERT_NE(add(100), nullptr);
   EXPECT_EQ(store.n_bytes(), 700 + 100 + 10 * kPerToken);
 }
 
 TEST(HostStore, ALongerEntryReplacesWhatItBeginsWith) {
-  HostStore store(-1, 0);
+  HostStore store({.max_bytes = -1});
   ASSERT_TRUE(Add(store, Tokens(10), 1));
   ASSERT_TRUE(Add(store, Tokens(10, 7), 1));
   ASSERT_TRUE(Add(store, Tokens(20), 1));
@@ -72,18 +83,18 @@ TEST(HostStore, ALongerEntryReplacesWhatItBeginsWith) {
 }
 
 TEST(HostStore, MaxTokensGrowsToWhatTheBytesCanHold) {
-  HostStore tokens_only(-1, 25);
-  HostStore both(100'000, 25);
+  HostStore tokens_only({.max_bytes = -1, .max_tokens = 25});
+  HostStore both({.max_bytes = 100'000, .max_tokens = 25});
   for (HostStore* store : {&tokens_only, &both}) {
     for (Token i = 0; i < 5; ++i) ASSERT_TRUE(Add(*store, Tokens(10, i), 100));
-    store->DropBeyondMaxTokens();
+    store->DropPromptsBeyondMaxTokens();
   }
   EXPECT_EQ(tokens_only.n_entries(), 2U);
   EXPECT_EQ(both.n_entries(), 5U);
 }
 
 TEST(HostStore, FindsTheEntryWithMoreToReuse) {
-  HostStore store(-1, 0);
+  HostStore store({.max_bytes = -1});
   ASSERT_TRUE(Add(store, Tokens(40, 5), 1));
   ASSERT_TRUE(Add(store, Tokens(200, 6), 1));
   const std::vector<Token> own = Tokens(10, 9);
@@ -97,12 +108,58 @@ TEST(HostStore, FindsTheEntryWithMoreToReuse) {
 }
 
 TEST(HostStore, WhatIsTakenIsNoLongerThere) {
-  HostStore store(-1, 0);
+  HostStore store({.max_bytes = -1});
   ASSERT_TRUE(Add(store, Tokens(40), 8));
   const SavedSequence taken = store.Take(store.FindBetterOrNull(Tokens(50), {}, {}));
   EXPECT_EQ(taken.tokens, Tokens(40));
   EXPECT_EQ(store.n_entries(), 0U);
   EXPECT_EQ(store.n_bytes(), 0);
+}
+
+TEST(HostStore, OwnersFindTheirEntriesAndPromptsDoNot) {
+  HostStore store({.max_bytes = -1, .max_tokens = 5});
+  ASSERT_TRUE(AddSession(store, "a", 30));
+  ASSERT_NE(store.AddOrNull(HostKind::kPool, "a", {.tokens = Tokens(10)}, 40), nullptr);
+  EXPECT_EQ(store.FindOrNull(HostKind::kSession, "a")->state.size(), 30U);
+  EXPECT_EQ(store.FindOrNull(HostKind::kPool, "a")->state.size(), 40U);
+  EXPECT_FALSE(HasSession(store, "b"));
+  EXPECT_FALSE(store.Holds(Tokens(10), {}));
+  EXPECT_EQ(store.FindBetterOrNull(Tokens(10), {}, {}), nullptr);
+  ASSERT_TRUE(Add(store, Tokens(12), 1));
+  store.DropPromptsBeyondMaxTokens();
+  EXPECT_EQ(store.n_entries(), 2U);
+  EXPECT_EQ(store.UsageOf(HostKind::kPool).n_bytes, 40 + 10 * kPerToken);
+  store.Drop(HostKind::kPool, "a");
+  EXPECT_EQ(store.n_bytes(), 30);
+  store.CheckIntegrity([](HostKind, const std::string& owner) { return owner == "a"; });
+}
+
+TEST(HostStore, ANewEntryOfAnOwnerReplacesTheOld) {
+  HostStore store({.max_bytes = 100});
+  ASSERT_TRUE(AddSession(store, "a", 60));
+  ASSERT_TRUE(AddSession(store, "a", 70));
+  EXPECT_EQ(store.n_bytes(), 70);
+  EXPECT_FALSE(AddSession(store, "a", 101)) << "and what does not fit leaves the old one";
+  EXPECT_TRUE(HasSession(store, "a"));
+}
+
+TEST(HostStore, TheOldestOfAnyKindMakesRoom) {
+  HostStore store({.max_bytes = 1'000});
+  ASSERT_TRUE(AddSession(store, "old", 400));
+  ASSERT_TRUE(Add(store, Tokens(10), 400));
+  ASSERT_TRUE(AddSession(store, "new", 400));
+  EXPECT_FALSE(HasSession(store, "old"));
+  EXPECT_TRUE(store.Holds(Tokens(10), {}));
+  ASSERT_TRUE(AddSession(store, "newer", 400));
+  EXPECT_FALSE(store.Holds(Tokens(10), {}));
+  EXPECT_TRUE(HasSession(store, "new"));
+}
+
+TEST(HostStore, TheNumberOfEntriesIsLimitedToo) {
+  HostStore store({.max_bytes = -1, .max_entries = 2});
+  for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(AddSession(store, id, 1));
+  EXPECT_EQ(store.n_entries(), 2U);
+  EXPECT_FALSE(HasSession(store, "a"));
 }
 
 }  // namespace

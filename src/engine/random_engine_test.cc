@@ -25,6 +25,9 @@ class RandomEngineTest : public EngineTest, public ::testing::WithParamInterface
     config.prefill_chunk = 24;
     config.grace_ms = 200;
     config.session_idle_ms = 2'000;
+    config.session_hot_ms = 100;
+    config.park_bytes = 12'000;
+    config.host_bytes = 20'000;
     config.checkpoints = {.max_count = 4, .min_step = 16};
     FakeBackendOptions options = GetParam().options;
     options.n_ctx = options.unified ? 700 : 600 * config.n_seq_max();
@@ -85,10 +88,17 @@ class RandomEngineTest : public EngineTest, public ::testing::WithParamInterface
     EXPECT_EQ(engine_->Snapshot()->seq_ids_used, 4);
     EXPECT_EQ(engine_->Snapshot()->kv_cells_used, 0);
     EXPECT_EQ(backend_->CellsUsed(), 0);
+    const auto snapshot = engine_->Snapshot();
+    EXPECT_EQ(snapshot->host_sessions + snapshot->host_pools, 0);
+    EXPECT_EQ(snapshot->parked_bytes, 0);
+    n_resumed_ += snapshot->counters.resumed;
+    n_restored_ += snapshot->counters.sessions_restored + snapshot->counters.pools_restored;
   }
 
   int n_finished_ = 0;
   int n_shared_ = 0;
+  uint64_t n_resumed_ = 0;
+  uint64_t n_restored_ = 0;
 };
 
 TEST_P(RandomEngineTest, ThousandsOfOperationsLeaveNothingBehind) {
@@ -99,6 +109,9 @@ TEST_P(RandomEngineTest, ThousandsOfOperationsLeaveNothingBehind) {
   }
   EXPECT_GT(n_finished_, 700);
   EXPECT_GT(n_shared_, 200);
+  if (!GetParam().options.unified) return;
+  EXPECT_GT(n_resumed_, 10U);
+  EXPECT_GT(n_restored_, 10U);
 }
 
 const Memory kMemories[] = {{"attention", {}},

@@ -80,6 +80,7 @@ void SequenceCache::Clone(Sequence& from, Sequence& to) {
   backend_->CloneSequence(from.id, to.id);
   to.tokens = from.tokens;
   to.adapters = from.adapters;
+  to.gap_end = from.gap_end;
   if (!backend_->info().unified) {
     private_cells_ += to.n_private();
     return;
@@ -98,10 +99,42 @@ ResumePoint SequenceCache::FindResume(const Sequence& sequence, Pos n_common,
                                       bool has_new_tokens) const {
   POLYKV_CHECK(n_common >= 0 && n_common <= sequence.n_tokens());
   if (n_common == 0) return {};
-  return FindResumePoint(sequence.checkpoints, {.n_common = n_common,
-                                                .has_new_tokens = has_new_tokens,
-                                                .min_pos = backend_->MinPos(sequence.id),
-                                                .n_swa = backend_->info().n_swa});
+  return FindResume(sequence.checkpoints,
+                    {.n_common = n_common,
+                     .has_new_tokens = has_new_tokens,
+                     .min_pos = backend_->MinPos(sequence.id),
+                     .n_swa = backend_->info().n_swa},
+                    sequence.gap_end);
+}
+
+ResumePoint SequenceCache::FindResume(const SavedSequence& saved, Pos n_common,
+                                      bool has_new_tokens) const {
+  if (n_common == 0) return {};
+  return FindResume(saved.checkpoints,
+                    {.n_common = n_common,
+                     .has_new_tokens = has_new_tokens,
+                     .min_pos = saved.min_pos,
+                     .n_swa = backend_->info().n_swa},
+                    GapEnd(saved));
+}
+
+ResumePoint SequenceCache::FindResume(std::span<const Checkpoint> checkpoints,
+                                      const ResumeInput& input, Pos gap_end) const {
+  if (gap_end == 0) return FindResumePoint(checkpoints, input);
+  ResumeInput behind_gap = input;
+  behind_gap.min_pos = std::max(input.min_pos, gap_end);
+  const Pos next = input.n_common - (input.has_new_tokens ? 0 : 1);
+  if (next + 1 - backend_->info().saved_window >= behind_gap.min_pos) {
+    return {.n_tokens = input.n_common, .valid_until = input.n_common};
+  }
+  behind_gap.n_swa = backend_->info().saved_window;
+  return FindResumePoint(checkpoints, behind_gap);
+}
+
+Pos SequenceCache::GapEnd(const SavedSequence& saved) const {
+  const auto n_tokens = static_cast<Pos>(saved.tokens.size());
+  const Pos window = backend_->info().saved_window;
+  return window > 0 ? std::max(0, n_tokens - window) : 0;
 }
 
 Pos SequenceCache::Rewind(Sequence& sequence, const ResumePoint& point, Pos length) {
@@ -150,7 +183,10 @@ void SequenceCache::Clear(Sequence& sequence) {
 void SequenceCache::KeepFirst(Sequence& sequence, Pos length) {
   private_cells_ -= sequence.n_private();
   sequence.tokens.resize(static_cast<size_t>(length));
-  if (length == 0) sequence.lease.Reset();
+  if (length == 0) {
+    sequence.lease.Reset();
+    sequence.gap_end = 0;
+  }
   if (sequence.lease.length() > length) sequence.lease.Shrink(length);
   private_cells_ += sequence.n_private();
 }
@@ -168,26 +204,127 @@ void SequenceCache::AddCheckpoint(Sequence& sequence, int64_t task_id,
                                   .state = std::move(state)});
 }
 
-bool SequenceCache::Save(const Sequence& sequence, HostStore& store) const {
-  if (sequence.tokens.empty() || store.Holds(sequence.tokens, sequence.adapters)) return false;
-  const size_t size = backend_->StateSize(sequence.id, StateParts::kAll);
-  SavedSequence* saved =
-      store.AddOrNull(sequence.tokens, sequence.adapters, sequence.checkpoints, size);
+bool SequenceCache::Save(const Sequence& sequence, const Place& place) const {
+  SavedSequence* saved = place({.tokens = sequence.tokens,
+                                .min_pos = backend_->MinPos(sequence.id),
+                                .adapters = sequence.adapters,
+                                .checkpoints = sequence.checkpoints},
+                               backend_->StateSize(sequence.id, StateParts::kAll));
   if (saved == nullptr) return false;
   backend_->SaveState(sequence.id, StateParts::kAll, saved->state.span());
   return true;
 }
 
-void SequenceCache::Load(Sequence& sequence, SavedSequence saved) {
+void SequenceCache::Load(Sequence& sequence, const SavedSequence& saved) {
   Clear(sequence);
-  if (!backend_->LoadState(sequence.id, StateParts::kAll, saved.state.span())) {
-    backend_->RemoveRange(sequence.id, 0, kToEnd);
-    return;
+  MoveIn(sequence, saved);
+  sequence.gap_end = 0;  // llama-server takes the lowest position at its word
+}
+
+bool SequenceCache::MoveOut(Sequence& sequence, const Place& place) {
+  TakeBack(sequence);
+  const Pos begin = SavesEnds() ? sequence.lease.length() : 0;
+  const bool has_cells = sequence.n_tokens() > begin;
+  const SeqId exposed = Expose(sequence.id, begin);
+  SavedSequence* saved = place({.tokens = sequence.tokens,
+                                .begin = begin,
+                                .min_pos = backend_->MinPos(sequence.id),
+                                .adapters = sequence.adapters,
+                                .checkpoints = sequence.checkpoints},
+                               has_cells ? backend_->StateSize(exposed, StateParts::kAll) : 0);
+  if (saved != nullptr && has_cells) {
+    backend_->SaveState(exposed, StateParts::kAll, saved->state.span());
   }
-  sequence.tokens = std::move(saved.tokens);
-  sequence.adapters = std::move(saved.adapters);
-  sequence.checkpoints = std::move(saved.checkpoints);
-  private_cells_ += sequence.n_private();
+  Hide(exposed);
+  if (saved == nullptr) return false;
+  POLYKV_CHECK(backend_->RemoveRange(sequence.id, begin, kToEnd));
+  KeepFirst(sequence, begin);
+  sequence.checkpoints.clear();
+  return true;
+}
+
+bool SequenceCache::MoveOutShared(Sequence& sequence, SavedSequence& saved, int64_t max_bytes) {
+  POLYKV_CHECK(sequence.n_tokens() == saved.begin && saved.begin > 0);
+  const size_t size = backend_->StateSize(sequence.id, StateParts::kAll);
+  if (static_cast<int64_t>(size) > max_bytes) return false;
+  saved.shared_state = HostBytes(size);
+  if (saved.shared_state.size() != size) return false;
+  backend_->SaveState(sequence.id, StateParts::kAll, saved.shared_state.span());
+  Clear(sequence);
+  return true;
+}
+
+bool SequenceCache::MoveIn(Sequence& sequence, const SavedSequence& saved) {
+  const bool alone = sequence.tokens.empty() && saved.begin > 0;
+  POLYKV_CHECK(sequence.n_tokens() == saved.begin || (alone && saved.shared_state.size() > 0));
+  bool loaded =
+      !alone || backend_->LoadState(sequence.id, StateParts::kAll, saved.shared_state.span());
+  loaded = loaded && LoadBehind(sequence.id, saved);
+  if (!loaded && alone) backend_->RemoveRange(sequence.id, 0, kToEnd);
+  if (!loaded) return false;
+  private_cells_ += static_cast<int32_t>(saved.tokens.size()) - sequence.n_tokens();
+  sequence.tokens = saved.tokens;
+  sequence.adapters = saved.adapters;
+  sequence.checkpoints = saved.checkpoints;
+  sequence.gap_end = GapEnd(saved);
+  return true;
+}
+
+bool SequenceCache::CanSave(const PoolNode& pool) const {
+  const ModelInfo& info = backend_->info();
+  if (info.saved_window == 0) return SavedBegin(pool) == 0 || SavesEnds();
+  return SavedBegin(pool) == 0 && info.n_swa > 0;  // the lowest position tells what is missing
+}
+
+bool SequenceCache::SavePool(const PoolNode& pool, const Place& place) {
+  POLYKV_CHECK(CanSave(pool) && pool.residency == Residency::kResident);
+  const Pos begin = SavedBegin(pool);
+  const SeqId exposed = Expose(pool.seq, begin);
+  SavedSequence* saved = place({.begin = begin}, backend_->StateSize(exposed, StateParts::kAll));
+  if (saved != nullptr) backend_->SaveState(exposed, StateParts::kAll, saved->state.span());
+  Hide(exposed);
+  return saved != nullptr;
+}
+
+bool SequenceCache::CanLoad(const PoolNode& pool, const SavedSequence& saved) const {
+  if (pool.residency != Residency::kMaterializing || saved.begin != pool.shared_len) return false;
+  return pool.n_materialized == pool.shared_len || !backend_->info().unified;
+}
+
+bool SequenceCache::LoadPool(PoolNode& pool, const SavedSequence& saved) {
+  POLYKV_CHECK(CanLoad(pool, saved));
+  if (!LoadBehind(pool.seq, saved)) return false;
+  pools_->AddMaterialized(pool, pool.length() - pool.n_materialized);
+  return true;
+}
+
+Pos SequenceCache::SavedBegin(const PoolNode& pool) {
+  return pool.base.node() == pool.parent.get() ? pool.shared_len : 0;
+}
+
+bool SequenceCache::SavesEnds() const {
+  const ModelInfo& info = backend_->info();
+  const bool has_ends = info.sharing == Sharing::kAnyPosition || info.sharing == Sharing::kWindow;
+  return scratch_ != kNoSeq && info.unified && info.removes_ends && has_ends;
+}
+
+SeqId SequenceCache::Expose(SeqId seq, Pos begin) const {
+  if (begin == 0) return seq;
+  backend_->ShareRange(seq, scratch_, begin, kToEnd);
+  return scratch_;
+}
+
+void SequenceCache::Hide(SeqId exposed) const {
+  if (exposed == scratch_) backend_->RemoveRange(scratch_, 0, kToEnd);
+}
+
+bool SequenceCache::LoadBehind(SeqId seq, const SavedSequence& saved) {
+  if (saved.state.size() == 0) return true;
+  const SeqId target = saved.begin == 0 ? seq : scratch_;
+  const bool loaded = backend_->LoadState(target, StateParts::kAll, saved.state.span());
+  if (loaded && target != seq) backend_->ShareRange(target, seq, saved.begin, kToEnd);
+  if (!loaded || target != seq) backend_->RemoveRange(target, 0, kToEnd);
+  return loaded;
 }
 
 void SequenceCache::Shift(Sequence& sequence, Pos p0, Pos p1) {

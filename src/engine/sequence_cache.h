@@ -1,16 +1,17 @@
 // The one place that changes cells: model, token lists and the count of used cells move together.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "engine/host_store.h"
 #include "kv/model_backend.h"
 #include "pool/pool_tree.h"
 #include "pool/share_rule.h"
 #include "session/checkpoint_policy.h"
+#include "session/saved_sequence.h"
 #include "session/sequence.h"
 
 namespace polykv {
@@ -19,7 +20,13 @@ namespace polykv {
 // sequence accounts for its private cells alone.
 class SequenceCache {
  public:
-  SequenceCache(ModelBackend* backend, PoolTree* pools) : backend_(backend), pools_(pools) {}
+  // Keeps `saved` with room for a state of so many bytes and says where, for the state to be
+  // written there; null: there is no room.
+  using Place = std::function<SavedSequence*(SavedSequence saved, size_t state_size)>;
+
+  // `scratch`: a sequence of nobody's, empty between calls; kNoSeq: there is none.
+  SequenceCache(ModelBackend* backend, PoolTree* pools, SeqId scratch)
+      : backend_(backend), pools_(pools), scratch_(scratch) {}
 
   int32_t total() const { return backend_->info().n_ctx; }
   int32_t used() const { return pools_->cells() + private_cells_; }
@@ -66,6 +73,8 @@ class SequenceCache {
   // `has_new_tokens`: and goes on. Less than all of them where the memory cannot go back (recurrent
   // state, a window that has moved on) and no checkpoint helps.
   ResumePoint FindResume(const Sequence& sequence, Pos n_common, bool has_new_tokens) const;
+  // The same for when it will have come back (MoveIn).
+  ResumePoint FindResume(const SavedSequence& saved, Pos n_common, bool has_new_tokens) const;
   // Goes back to that point and leaves `length` tokens, at most point.n_tokens. Returns what is
   // left: `length`, or 0 if the memory refused. REQUIRES: `point` is the sequence's.
   Pos Rewind(Sequence& sequence, const ResumePoint& point, Pos length);
@@ -84,23 +93,56 @@ class SequenceCache {
   // if the system has no memory for it.
   void AddCheckpoint(Sequence& sequence, int64_t task_id, const CheckpointLimits& limits);
 
-  // A copy of the sequence, shared cells included, into the store, if it is not there already and
-  // fits. False: nothing new.
-  bool Save(const Sequence& sequence, HostStore& store) const;
-  // The sequence becomes what was saved, or empty if the model refuses. REQUIRES: the cells are
-  // free or its own.
-  void Load(Sequence& sequence, SavedSequence saved);
+  // A copy of the sequence, shared cells included. False: it has no place.
+  bool Save(const Sequence& sequence, const Place& place) const;
+  // The sequence becomes what was saved, shared cells included, or empty if the model refuses.
+  // REQUIRES: the cells are free or its own.
+  void Load(Sequence& sequence, const SavedSequence& saved);
+
+  // Moves what only the sequence holds out of the cache; it goes on holding what it shares, but
+  // nothing where the memory cannot part with an end. False, and nothing changed, if there is no
+  // place.
+  bool MoveOut(Sequence& sequence, const Place& place);
+  // What the sequence goes on holding after MoveOut leaves it too. False, and nothing changed, if
+  // that takes more than `max_bytes` or the system has no memory for it.
+  bool MoveOutShared(Sequence& sequence, SavedSequence& saved, int64_t max_bytes);
+  // The other way: the sequence is what it was. False, and nothing changed, if the model refuses.
+  // REQUIRES: the cells are free; the sequence holds the first `begin` tokens, or nothing if
+  // `saved` has them.
+  bool MoveIn(Sequence& sequence, const SavedSequence& saved);
+
+  // Whether what the pool does not share with its parent can be saved apart from that.
+  bool CanSave(const PoolNode& pool) const;
+  // A copy of that, without tokens. False: it has no place. REQUIRES: CanSave, resident.
+  bool SavePool(const PoolNode& pool, const Place& place);
+  // Whether `saved`, of this pool, is just what the pool, which materializes, does not hold.
+  bool CanLoad(const PoolNode& pool, const SavedSequence& saved) const;
+  // The pool is resident again. False, and nothing changed, if the model refuses.
+  // REQUIRES: CanLoad; the cells are free.
+  bool LoadPool(PoolNode& pool, const SavedSequence& saved);
 
   // Frees what only the pool itself holds; returns its sequence id for reuse, kNoSeq if it had
   // none.
   SeqId DropPool(PoolNode& pool);
 
  private:
+  ResumePoint FindResume(std::span<const Checkpoint> checkpoints, const ResumeInput& input,
+                         Pos gap_end) const;
+  Pos GapEnd(const SavedSequence& saved) const;
+  static Pos SavedBegin(const PoolNode& pool);
   void KeepFirst(Sequence& sequence, Pos length);
   void SealPrivate(Sequence& sequence);  // so that others can hold its private cells
+  // Whether the cells of a sequence behind some position can be saved and loaded without the
+  // others.
+  bool SavesEnds() const;
+  // What stands for the cells [begin, end) of `seq`: itself, or the scratch sequence, until Hide.
+  SeqId Expose(SeqId seq, Pos begin) const;
+  void Hide(SeqId exposed) const;
+  bool LoadBehind(SeqId seq, const SavedSequence& saved);
 
   ModelBackend* backend_;
   PoolTree* pools_;
+  const SeqId scratch_;
   int32_t private_cells_ = 0;
 };
 

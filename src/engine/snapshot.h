@@ -16,8 +16,9 @@ struct SessionView {
   SessionId session_id;
   PoolId pool_id = kNoPool;
   int32_t slot_id = -1;         // -1: holds none
-  std::string state;            // queued, prefilling, decoding, idle
+  std::string state;            // queued, prefilling, decoding, parked, idle
   int32_t n_tokens = 0;         // tokens whose cells it holds
+  int32_t n_saved = 0;          // tokens whose cells are in host memory
   int32_t n_shared = 0;         // of them shared with its pool
   int32_t suffix_n_tokens = 0;  // private: n_tokens - n_shared
   int64_t marginal_kv_bytes = 0;
@@ -58,8 +59,10 @@ struct SlotView {
   int32_t n_ctx = 0;
   bool speculative = false;
   bool is_processing = false;
+  bool is_parked = false;
   int64_t task_id = -1;  // of the running or the latest request; -1: none yet
   int32_t n_tokens = 0;  // tokens in the sequence it works on
+  int32_t n_saved = 0;   // of them parked
   Timings timings;
   int32_t n_predict = -1;
   bool has_next_token = false;
@@ -91,6 +94,12 @@ struct Counters {
   uint64_t pool_hit_tokens = 0;
   uint64_t pool_prefilled_tokens = 0;  // tokens computed to materialize pools
   uint64_t kv_exhausted = 0;           // requests ended early for want of cells
+  uint64_t parked = 0;                 // times a request was parked …
+  uint64_t resumed = 0;                // … and came back
+  uint64_t sessions_saved = 0;         // times that an idle session went to the host store …
+  uint64_t sessions_restored = 0;      // … and came back
+  uint64_t pools_saved = 0;            // times that a pool went there …
+  uint64_t pools_restored = 0;         // … and came back
   uint64_t cancelled = 0;
   struct MissReasons {
     uint64_t no_pool = 0, diverged = 0, evicted = 0, window = 0, recurrent = 0, adapter = 0,
@@ -115,8 +124,14 @@ struct EngineSnapshot {
   int32_t kv_span = -1;             // ModelBackend::HighestCell
   std::vector<MemoryUse> memories;  // ModelBackend::MemoryUses
   int64_t bytes_per_cell = 0;
-  int64_t host_bytes = 0;  // of saved sequences in host memory
+  int64_t host_bytes = 0;  // of the host store
   int32_t host_entries = 0;
+  int64_t host_session_bytes = 0;  // of it idle sessions
+  int32_t host_sessions = 0;
+  int64_t host_pool_bytes = 0;  // and evicted pools
+  int32_t host_pools = 0;
+  int64_t parked_bytes = 0;
+  int32_t n_parked = 0;
   int32_t n_running = 0;
   int32_t n_waiting = 0;
   Counters counters;

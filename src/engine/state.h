@@ -67,8 +67,8 @@ struct EngineState {
         clock(time),
         adapters(settings.adapters),
         pools(settings.boot_id),
-        cache(model, &pools),
-        host(settings.host_bytes, model->info().n_ctx),
+        cache(model, &pools, settings.scratch_seq()),
+        host({.max_bytes = settings.host_bytes, .max_tokens = model->info().n_ctx}),
         pool_seqs(settings.n_parallel, settings.max_pools),
         session_seqs(settings.n_parallel + settings.max_pools, settings.max_sessions) {
     for (int32_t id = 0; id < settings.n_parallel; ++id) {
@@ -118,6 +118,8 @@ struct EngineState {
   StepBatch batch;                     // of the step; kept for its storage
   std::vector<SampleJob> sample_jobs;  // likewise
   bool out_of_room = false;            // the model found no cells although the count said so
+  bool model_full = false;             // and nobody starts until a running request has ended
+  int64_t parked_bytes = 0;            // of all parked requests
 
   // Answers of this step; they go out after the snapshot that shows them.
   std::vector<std::pair<std::shared_ptr<GenerationChannel>, GenerationMessage>> events;

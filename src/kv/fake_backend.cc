@@ -65,6 +65,7 @@ FakeBackend::FakeBackend(FakeBackendOptions options)
   info_.pooled = options.pooled;
   info_.embeds_in_parts = options.embeds_in_parts;
   info_.unified = options.unified;
+  info_.saved_window = options.n_swa;
   info_.n_swa = options.n_swa;
   if (options.n_swa > 0) info_.sharing = Sharing::kWindow;
   if (options.recurrent) {
@@ -255,9 +256,15 @@ void FakeBackend::SaveState(SeqId seq, StateParts parts, std::span<uint8_t> byte
   POLYKV_CHECK(bytes.size() == StateSize(seq, parts));
   std::memcpy(bytes.data(), &recurrence_[static_cast<size_t>(seq)], sizeof(Recurrence));
   std::vector<FakeCell> cells = cells_.CellsOf(seq);
+  Pos last = -1;
+  for (const FakeCell& cell : cells) last = std::max(last, cell.pos);
   if (parts == StateParts::kUnremovable) {
     std::erase_if(cells,
                   [this](const FakeCell& cell) { return info_.n_swa == 0 || !cell.in_window; });
+  }
+  for (FakeCell& cell : cells) {
+    const bool seen = info_.n_swa == 0 || last - cell.pos < info_.n_swa;
+    cell.in_window = cell.in_window && (seen || parts == StateParts::kUnremovable);
   }
   if (cells.empty()) return;
   std::memcpy(bytes.data() + sizeof(Recurrence), cells.data(), cells.size() * sizeof(FakeCell));

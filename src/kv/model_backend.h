@@ -49,6 +49,8 @@ struct ModelInfo {
   Sharing sharing = Sharing::kAnyPosition;
   std::string sharing_reason;    // of kOff: "no_cells", "self_test"; else empty
   int32_t n_swa = 0;             // sliding window, 0: none or kept whole
+  int32_t saved_window = 0;      // SaveState leaves out a window's cells before the last so many
+                                 // positions; 0: it leaves out none
   bool generates = true;         // false: no cells and no logits, so Embed only
   bool pooled = false;           // Embed gives a vector per sequence, else one per token
   bool embeds_in_parts = false;  // several Embed may compute a sequence, else one does

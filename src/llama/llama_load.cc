@@ -206,6 +206,7 @@ ModelInfo DescribeModel(const llama_model* model, const llama_context* context,
   info.n_ubatch = static_cast<int32_t>(llama_n_ubatch(context));
   info.unified = params.kv_unified;
   info.n_swa = params.swa_full ? 0 : llama_model_n_swa(model);
+  info.saved_window = llama_model_n_swa(model);
   info.n_adapters = static_cast<int32_t>(params.lora_adapters.size());
   info.can_shift = llama_memory_can_shift(llama_get_memory(context));
   info.generates = llama_get_memory(context) != nullptr;

@@ -15,6 +15,10 @@ void RateWindow::AddTokens(int32_t n, TimeUs now) {
   }
 }
 
+void RateWindow::Skip(TimeUs duration) {
+  for (TimeUs& stamp : stamps_) stamp += duration;
+}
+
 double RateWindow::TokensPerSecond(TimeUs now) const {
   const int64_t max_gaps = std::min(count_, kTokens) - 1;
   if (max_gaps < kMinGaps) return 0;

@@ -18,6 +18,8 @@ class RateWindow {
   void AddToken(TimeUs now) { AddTokens(1, now); }
   // `n` tokens that came together: they count as spread evenly since the one before them.
   void AddTokens(int32_t n, TimeUs now);  // REQUIRES: stamps do not go back
+  // The stream was held up for so long by no doing of its own: as if its tokens had come later.
+  void Skip(TimeUs duration);
   void Reset() { count_ = 0; }
 
   // Tokens per second; 0 while there are fewer than 4 gaps ("warming").

@@ -25,6 +25,15 @@ TEST(RateWindow, AStallShowsAtOnce) {
   EXPECT_DOUBLE_EQ(rate.TokensPerSecond(3000 * kMs), 0.5);
 }
 
+TEST(RateWindow, SkippedTimeDoesNotCount) {
+  RateWindow rate;
+  for (int i = 0; i <= 20; ++i) rate.AddToken(i * 50 * kMs);
+  rate.Skip(4000 * kMs);
+  EXPECT_DOUBLE_EQ(rate.TokensPerSecond(5050 * kMs), 20);
+  rate.AddToken(5050 * kMs);
+  EXPECT_DOUBLE_EQ(rate.TokensPerSecond(5050 * kMs), 20);
+}
+
 TEST(RateWindow, ForgetsWhatIsOlderThanTwoSeconds) {
   RateWindow rate;
   TimeUs now = 0;

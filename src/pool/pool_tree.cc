@@ -135,7 +135,8 @@ void PoolTree::BeginOnLeases(PoolNode& node, Pos length) {
 
 PoolLease PoolTree::Snapshot(const std::shared_ptr<PoolNode>& node, PoolLease lease) {
   BeginOn(*node, std::move(lease));
-  AddMaterialized(*node, node->length() - node->n_materialized);
+  const Pos n_left = node->length() - node->n_materialized;
+  if (n_left > 0) AddMaterialized(*node, n_left);
   return {this, node, node->length()};
 }
 

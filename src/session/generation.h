@@ -1,12 +1,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "meter/rate_window.h"
 #include "session/checkpoint_policy.h"
 #include "session/request.h"
+#include "session/saved_sequence.h"
 #include "session/session.h"
 #include "session/text_assembler.h"
 
@@ -19,6 +21,7 @@ struct Generation {
     kPrefill,
     kFollow,  // holds a slot and waits for the prompt of `lead`
     kDecode,
+    kParked,  // holds its slot, but not its cells: `parked`
     kEnded
   };
   static constexpr int64_t kNoLead = -1;
@@ -46,6 +49,8 @@ struct Generation {
   bool shifted = false;              // its context was full and lost tokens
   // In kDecode: the sampled token, whose cell is not yet computed, then the draft of what follows.
   std::vector<Token> next;
+  std::optional<SavedSequence> parked;               // in kParked: its cells …
+  TimeUs parked_at = 0;                              // … since then
   int64_t lead = kNoLead;                            // task whose prompt it takes over
   int32_t n_choices = 1;                             // that its request asked for, itself included
   std::vector<std::unique_ptr<Generation>> choices;  // the others; until they start
@@ -59,6 +64,10 @@ struct Generation {
 
   int32_t n_prompt() const { return static_cast<int32_t>(request->prompt.size()); }
   int32_t n_prompt_left() const { return n_prompt() - sequence->n_tokens(); }  // in kPrefill
+  // Tokens of its sequence, wherever their cells are.
+  int32_t n_tokens() const {
+    return parked ? static_cast<int32_t>(parked->tokens.size()) : sequence->n_tokens();
+  }
   std::span<const Token> draft() const { return std::span(next).subspan(next.empty() ? 0 : 1); }
   bool cancelled() const { return request->channel->cancelled(); }
 };

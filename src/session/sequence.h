@@ -17,6 +17,9 @@ struct Sequence {
   PoolLease lease;
   AdapterSet adapters;                  // that the cells were and are computed with
   std::vector<Checkpoint> checkpoints;  // oldest first
+  // It came back from host memory: a window's cells below this may be missing, whatever the lowest
+  // position is. 0: none is.
+  Pos gap_end = 0;
 
   int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
   int32_t n_private() const { return n_tokens() - lease.length(); }

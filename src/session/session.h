@@ -12,6 +12,7 @@ struct Session {
   bool one_request = false;  // made for a request that named only a pool; ends with it
   PoolId pool_id = kNoPool;  // the pool that its latest request named
   Sequence sequence;         // id kNoSeq: its cells were given up
+  bool cooled = false;       // since its latest request: cells went to the host store
   bool running = false;      // a request of it holds a slot
   int32_t n_waiting = 0;     // requests of it in the queue
   bool end_when_idle = false;

@@ -272,6 +272,33 @@ TEST_P(BackendConformanceTest, ASavedSequenceGoesOnInAnotherOne) {
   EXPECT_EQ(Continue(1, 36, suffix.size(), 8), expected);
 }
 
+TEST_P(BackendConformanceTest, AnEndThatWasSavedThroughAnotherSequenceComesBack) {
+  const std::vector<Token> prompt = Text(30);
+  const std::vector<Token> suffix = Text(6, 1);
+  ASSERT_EQ(Prefill(0, prompt), DecodeStatus::kOk);
+  ASSERT_EQ(Prefill(0, suffix, 30), DecodeStatus::kOk);
+  const std::vector<Token> expected = Continue(0, 36, suffix.size(), 8);
+  ASSERT_TRUE(backend_.RemoveRange(0, 36, kToEnd));
+
+  backend_.ShareRange(0, 2, 12, kToEnd);
+  std::vector<uint8_t> bytes(backend_.StateSize(2, StateParts::kAll));
+  backend_.SaveState(2, StateParts::kAll, bytes);
+  EXPECT_LT(bytes.size(), backend_.StateSize(0, StateParts::kAll));
+  EXPECT_TRUE(backend_.RemoveRange(2, 0, kToEnd));
+  EXPECT_TRUE(backend_.RemoveRange(0, 12, kToEnd));
+  EXPECT_EQ(subject_->CellsUsed(), 12);
+  ASSERT_EQ(Prefill(1, Text(40, 2)), DecodeStatus::kOk) << "others take the cells";
+
+  ASSERT_TRUE(backend_.LoadState(2, StateParts::kAll, bytes));
+  backend_.ShareRange(2, 0, 12, kToEnd);
+  EXPECT_TRUE(backend_.RemoveRange(2, 0, kToEnd));
+  EXPECT_EQ(subject_->Positions(0), Range(0, 36));
+  EXPECT_EQ(subject_->CellsUsed(), 36 + 40);
+  ASSERT_TRUE(backend_.RemoveRange(0, 30, kToEnd));
+  ASSERT_EQ(Prefill(0, suffix, 30), DecodeStatus::kOk);
+  EXPECT_EQ(Continue(0, 36, suffix.size(), 8), expected);
+}
+
 TEST_P(BackendConformanceTest, ALoadWithoutRoomLeavesTheOthersAlone) {
   const auto n_ctx = static_cast<size_t>(backend_.info().n_ctx);
   ASSERT_EQ(Prefill(0, Text(n_ctx / 2)), DecodeStatus::kOk);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "engine/steps/idle_tier.h"
 #include "engine/steps/materialize.h"
+#include "engine/steps/park.h"
 #include "engine/steps/pressure.h"
 #include "engine/steps/prompt_cache.h"
 #include "engine/steps/retire.h"
@@ -77,9 +79,9 @@ void EndEmpty(EngineState& state, Generation& generation, Slot& slot) {
 
 // Are there cells for the rest of the prompt and a first stretch of decoding?
 Outcome CheckRoom(EngineState& state, Generation& generation, const Sequence& sequence,
-                  const Reuse& reuse) {
+                  Reuse& reuse) {
   const int32_t n_uncached = generation.n_prompt() - reuse.match.n_reused();
-  int32_t needed = n_uncached + FirstStretch(state.config, generation);
+  int32_t needed = n_uncached + reuse.n_loaded + FirstStretch(state.config, generation);
   for (const auto& choice : generation.choices) needed += FirstStretch(state.config, *choice);
   const int32_t kept = std::max(0, reuse.match.n_own - sequence.lease.length());
   const int32_t given_up = sequence.n_private() - std::min(kept, sequence.n_private());
@@ -93,7 +95,12 @@ Outcome CheckRoom(EngineState& state, Generation& generation, const Sequence& se
   }
   while (needed > available() && ReclaimOnce(state, &sequence, reuse.pool.get())) {
   }
-  if (n_uncached + 1 <= available()) return Outcome::kStarted;
+  if (n_uncached + reuse.n_loaded + 1 <= available()) return Outcome::kStarted;
+  if (reuse.from_host) {
+    state.host.Drop(HostKind::kSession, generation.session->id);
+    MatchPrompt(state, generation, sequence, &reuse);
+    return CheckRoom(state, generation, sequence, reuse);
+  }
   Fail(state, generation,
        {.status = 503,
         .type = "no_free_cells",
@@ -115,7 +122,7 @@ bool AcquireSequence(EngineState& state, Session& session) {
       if (oldest == nullptr || other->last_active < oldest->last_active) oldest = other.get();
     }
     if (oldest == nullptr) return false;
-    DropSessionCells(state, *oldest);
+    DetachSession(state, *oldest);
     seq = state.session_seqs.Allocate();
   }
   session.sequence.id = *seq;
@@ -123,7 +130,7 @@ bool AcquireSequence(EngineState& state, Session& session) {
 }
 
 void Start(EngineState& state, Generation& generation, Slot& slot, Sequence& sequence,
-           const Reuse& reuse) {
+           Reuse& reuse) {
   const TimeUs now = state.now();
   if (generation.session != nullptr) {
     Session& session = *generation.session;
@@ -136,7 +143,8 @@ void Start(EngineState& state, Generation& generation, Slot& slot, Sequence& seq
   generation.slot_id = slot.id;
   generation.sequence = &sequence;
   generation.phase = Generation::Phase::kPrefill;
-  const int32_t n_reused = TakePrefix(state, sequence, reuse);
+  const int32_t n_reused = TakePrefix(state, generation, sequence, reuse);
+  if (generation.session != nullptr) ForgetCooled(state, *generation.session);
   sequence.adapters = AdaptersOf(state, generation);
   AttachReport& report = generation.report;
   report.pool_id = reuse.pool != nullptr ? reuse.pool->id : kNoPool;
@@ -288,6 +296,8 @@ void Enqueue(EngineState& state, std::unique_ptr<GenerationRequest> request) {
 }
 
 void StartWaiting(EngineState& state) {
+  state.model_full = state.model_full && !state.running.empty();
+  if (state.model_full || AnyParked(state)) return;
   const auto free_slot = [&] {
     return std::any_of(state.slots.begin(), state.slots.end(),
                        [](const Slot& slot) { return slot.running == nullptr; });

@@ -16,7 +16,7 @@ void Enqueue(EngineState& state, std::unique_ptr<GenerationRequest> request);
 
 // Starts every waiting request for which a slot, a sequence and cells can be had, in the order of
 // arrival; one that waits for its pool, its session or its slot lets others pass, one that waits
-// for cells does not.
+// for cells does not. None while a request is parked.
 void StartWaiting(EngineState& state);
 
 // Tells the client that its request holds a slot, once.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/steps/idle_tier.h"
 #include "engine/steps/materialize.h"
 #include "pool/prefix.h"
 
@@ -37,8 +38,14 @@ struct Plan {
   std::shared_ptr<Session> session;  // whose cells it takes; null: it is computed
 };
 
-std::optional<Problem> TakeSession(const EngineState& state, const CreatePool& command,
-                                   Plan* plan) {
+// Whether the session's request waits for cells, so that the cache has a part of it only.
+bool IsParked(const EngineState& state, const Session& session) {
+  return std::any_of(state.running.begin(), state.running.end(), [&](const auto& generation) {
+    return generation->session.get() == &session && generation->parked.has_value();
+  });
+}
+
+std::optional<Problem> TakeSession(EngineState& state, const CreatePool& command, Plan* plan) {
   const auto found = state.sessions.find(command.from_session);
   if (found == state.sessions.end()) {
     return Problem{.status = 404,
@@ -46,7 +53,14 @@ std::optional<Problem> TakeSession(const EngineState& state, const CreatePool& c
                    .message = "there is no session " + command.from_session};
   }
   plan->session = found->second;
+  if (IsParked(state, *plan->session)) {
+    return Problem{.status = 503,
+                   .type = "session_parked",
+                   .message = "the session's request waits for cells: try again when it goes on",
+                   .retry_after_s = 5};
+  }
   const Sequence& sequence = plan->session->sequence;
+  if (plan->session->cooled && sequence.id != kNoSeq) WarmSession(state, *plan->session, nullptr);
   if (sequence.tokens.empty()) {
     return Problem{.status = 409,
                    .type = "session_empty",
@@ -95,7 +109,7 @@ std::optional<Problem> PlaceFork(const EngineState& state, const CreatePool& com
   return std::nullopt;
 }
 
-Result<Plan> MakePlan(const EngineState& state, CreatePool& command) {
+Result<Plan> MakePlan(EngineState& state, CreatePool& command) {
   Plan plan;
   plan.tokens = std::move(command.tokens);
   plan.adapters = state.adapters;

@@ -339,13 +339,16 @@ void UseAdapters(EngineState& state, const AdapterSet& adapters) {
 }  // namespace
 
 bool RunModelStep(EngineState& state) {
-  BeginPools(state);
+  bool changed = BeginPools(state);
   ShiftFullContexts(state);
   DraftAhead(state);
   Entries entries = PlanStep(state);
   if (CountTokens(entries) > state.cache.free() && DropDrafts(state)) entries = PlanStep(state);
-  while (!entries.empty() && MakeRoom(state, CountTokens(entries))) entries = PlanStep(state);
-  if (entries.empty()) return false;
+  while (!entries.empty() && MakeRoom(state, CountTokens(entries))) {
+    entries = PlanStep(state);
+    changed = true;
+  }
+  if (entries.empty()) return changed;
   state.out_of_room = false;
   UseAdapters(state, entries.front().adapters());
   Execute(state, entries);

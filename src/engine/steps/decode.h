@@ -5,7 +5,8 @@
 
 namespace polykv {
 
-// Computes one step and handles what comes of it. False if there was nothing to compute.
+// Computes one step and handles what comes of it. False if there was nothing to compute, and
+// nothing changed for those who wait.
 bool RunModelStep(EngineState& state);
 
 }  // namespace polykv

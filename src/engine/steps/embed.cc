@@ -74,8 +74,8 @@ std::vector<Part> PlanParts(EngineState& state) {
   const ModelInfo& info = state.backend->info();
   int32_t budget =
       state.running.empty() ? info.n_ubatch : std::min(info.n_ubatch, state.config.prefill_chunk);
-  int32_t cells = state.cache.free() + ReclaimableCells(state, nullptr, nullptr) -
-                  ReservedCells(state) + NextEmbeddingCells(state);
+  int32_t cells =
+      state.cache.free() + ReclaimableCells(state, nullptr, nullptr) - StartedCells(state);
   const size_t n_seats = info.unified ? state.embed_seats.size() : 1;
   std::vector<Part> parts;
   for (Embedding& embedding : state.embeddings) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/steps/idle_tier.h"
 #include "engine/steps/pressure.h"
 
 namespace polykv {
@@ -99,6 +100,15 @@ bool BranchFromParent(EngineState& state, Materialization& job) {
   return true;
 }
 
+// What of the pool can be had without computing is there. False: the parent's cells are not there
+// yet.
+bool Begin(EngineState& state, Materialization& job) {
+  if (!job.begun && !BranchFromParent(state, job)) return false;
+  job.begun = true;
+  RestorePool(state, *job.node);
+  return true;
+}
+
 // A parent that was evicted in between is asked for again.
 std::optional<Problem> WantParent(EngineState& state, const PoolNode& node) {
   const bool evicted = node.parent != nullptr && node.parent->residency == Residency::kEvicted;
@@ -124,7 +134,7 @@ Result<SeqId> AcquirePoolSequence(EngineState& state, int32_t n_cells, const Poo
   if (const auto seq = state.pool_seqs.Allocate()) return *seq;
   const auto victim = state.pools.EvictableOrNull(keep);
   if (victim == nullptr) return NoFreeSequence();
-  EvictPool(state, *victim);
+  EvictToHost(state, *victim);
   return *state.pool_seqs.Allocate();
 }
 
@@ -184,11 +194,13 @@ std::optional<Problem> RebuildPool(EngineState& state, const std::shared_ptr<Poo
   job.rebuild = true;
   job.wanted = true;
   RegainFromHolder(state, job);
+  Begin(state, job);
   EndIfResident(state, job);
   return std::nullopt;
 }
 
-void BeginPools(EngineState& state) {
+bool BeginPools(EngineState& state) {
+  bool any_ended = false;
   std::vector<std::shared_ptr<PoolNode>> nodes;
   for (const Materialization& job : state.materializing) nodes.push_back(job.node);
   for (const auto& node : nodes) {
@@ -197,13 +209,15 @@ void BeginPools(EngineState& state) {
     if (!job->begun) {
       if (auto problem = WantParent(state, *node)) {
         FailPool(state, node, *problem);
+        any_ended = true;
         continue;
       }
-      if (!BranchFromParent(state, *job)) continue;
-      job->begun = true;
+      if (!Begin(state, *job)) continue;
     }
     EndIfResident(state, *job);
+    any_ended = any_ended || node->residency == Residency::kResident;
   }
+  return any_ended;
 }
 
 void AdvancePool(EngineState& state, Materialization& job, int32_t n_tokens) {
@@ -240,6 +254,7 @@ void ReleasePool(EngineState& state, const std::shared_ptr<PoolNode>& node) {
   DropJob(state, node.get(),
           {.status = 410, .type = "pool_released", .message = "the pool was released"});
   EvictPool(state, *node);
+  ForgetCooled(state, *node);
   state.pools.Release(node);
 }
 

@@ -22,7 +22,8 @@ void EndIfResident(EngineState& state, Materialization& job);
 std::optional<Problem> RebuildPool(EngineState& state, const std::shared_ptr<PoolNode>& node);
 
 // Every job takes over what is there of its pool already, or goes on waiting for its parent.
-void BeginPools(EngineState& state);
+// Returns whether one came to its end by that.
+bool BeginPools(EngineState& state);
 // The next `n_tokens` of the pool are computed; answers those who wait when it is complete.
 void AdvancePool(EngineState& state, Materialization& job, int32_t n_tokens);
 // Takes everything back that the materialization did, and of those that wait for this pool, with an

@@ -4,11 +4,15 @@
 
 #include "base/check.h"
 #include "engine/steps/embed.h"
+#include "engine/steps/idle_tier.h"
 #include "engine/steps/materialize.h"
+#include "engine/steps/park.h"
 #include "engine/steps/retire.h"
 
 namespace polykv {
 namespace {
+
+using Phase = Generation::Phase;
 
 bool Idle(const Session& session) { return !session.running && session.sequence.id != kNoSeq; }
 
@@ -16,26 +20,22 @@ bool Idle(const Slot& slot) {  // its own sequence may be dropped
   return !slot.in_use() && slot.own.n_tokens() > 0;
 }
 
-// A sequence that nobody is using, and when somebody last did.
-struct IdleSequence {
-  TimeUs last_used = 0;
-  Slot* slot = nullptr;        // either this
-  Session* session = nullptr;  // or this; both null: there is none
-};
-
-IdleSequence LeastRecentlyUsed(EngineState& state, const Sequence* keep) {
-  IdleSequence oldest;
-  const auto consider = [&](IdleSequence candidate) {
-    const bool none_yet = oldest.slot == nullptr && oldest.session == nullptr;
-    if (none_yet || candidate.last_used < oldest.last_used) oldest = candidate;
-  };
+Slot* OldestIdleSlotOrNull(EngineState& state, const Sequence* keep) {
+  Slot* oldest = nullptr;
   for (Slot& slot : state.slots) {
-    if (Idle(slot) && &slot.own != keep) consider({slot.last_used, &slot, nullptr});
+    if (!Idle(slot) || &slot.own == keep) continue;
+    if (oldest == nullptr || slot.last_used < oldest->last_used) oldest = &slot;
   }
+  return oldest;
+}
+
+// Of those that hold at least `n_sole` cells alone.
+Session* OldestIdleSessionOrNull(EngineState& state, const Sequence* keep, int32_t n_sole) {
+  Session* oldest = nullptr;
   for (const auto& [id, session] : state.sessions) {
-    if (Idle(*session) && &session->sequence != keep) {
-      consider({session->last_active, nullptr, session.get()});
-    }
+    if (!Idle(*session) || &session->sequence == keep) continue;
+    if (SequenceCache::SoleCells(session->sequence) < n_sole) continue;
+    if (oldest == nullptr || session->last_active < oldest->last_active) oldest = session.get();
   }
   return oldest;
 }
@@ -48,11 +48,13 @@ void LeaveSlot(EngineState& state, Generation& generation) {
   generation.phase = Generation::Phase::kWaiting;
 }
 
-// The newest goes back to the head of the queue, with its choices: they have no text yet, so nobody
-// sees more than a wait.
-void PutBackNewest(EngineState& state) {
-  std::unique_ptr<Generation> generation = std::move(state.running.back());
-  state.running.pop_back();
+// The request goes back to the head of the queue, with its choices: they have no text yet, so
+// nobody sees more than a wait.
+void PutBack(EngineState& state, const Generation& leaving) {
+  const auto it = std::find_if(state.running.begin(), state.running.end(),
+                               [&leaving](const auto& other) { return other.get() == &leaving; });
+  std::unique_ptr<Generation> generation = std::move(*it);
+  state.running.erase(it);
   LeaveSlot(state, *generation);
   for (std::unique_ptr<Generation>& other : state.running) {
     if (other->lead != generation->task_id) continue;
@@ -75,25 +77,43 @@ Problem OutOfCells() {
           .retry_after_s = 5};
 }
 
-bool RunsBesideOthers(const EngineState& state, const Generation& generation) {
-  return std::any_of(state.running.begin(), state.running.end(), [&](const auto& other) {
-    return other.get() != &generation && other->lead != generation.task_id;
-  });
+// Whether the request may be asked to give its cells to others.
+bool MayGiveWay(const Generation& generation) {
+  return generation.phase == Phase::kPrefill || generation.phase == Phase::kDecode;
+}
+
+Generation* NewestThatMayGiveWayOrNull(EngineState& state) {
+  const auto newest = std::find_if(state.running.rbegin(), state.running.rend(),
+                                   [](const auto& generation) { return MayGiveWay(*generation); });
+  return newest == state.running.rend() ? nullptr : newest->get();
+}
+
+// Whether cells could come free without it: by somebody that has cells, or that waits for them.
+bool RunsBeside(const EngineState& state, const Generation& generation, bool parked_too) {
+  const auto is_other = [&](const auto& other) {
+    const bool follows = other->phase == Phase::kFollow && other->lead == generation.task_id;
+    return other.get() != &generation && !follows && (parked_too || other->phase != Phase::kParked);
+  };
+  return !state.materializing.empty() ||
+         std::any_of(state.running.begin(), state.running.end(), is_other);
+}
+
+void GiveWay(EngineState& state, Generation& generation) {
+  if (generation.phase == Phase::kPrefill) {
+    if (RunsBeside(state, generation, /*parked_too=*/true)) return PutBack(state, generation);
+    Fail(state, generation, OutOfCells());
+  } else {
+    const bool others_run = RunsBeside(state, generation, /*parked_too=*/false);
+    if (others_run ? Park(state, generation) : ParkShared(state)) return;
+    Finish(state, generation, /*truncated=*/true, "kv_exhausted");
+  }
+  SweepEnded(state);
 }
 
 // One request or materialization gives way. False if nothing is left to give.
 bool SacrificeOnce(EngineState& state) {
-  if (!state.running.empty()) {
-    Generation& newest = *state.running.back();
-    if (newest.phase == Generation::Phase::kDecode) {
-      Finish(state, newest, /*truncated=*/true, "kv_exhausted");
-      SweepEnded(state);
-    } else if (RunsBesideOthers(state, newest) || !state.materializing.empty()) {
-      PutBackNewest(state);
-    } else {
-      Fail(state, newest, OutOfCells());
-      SweepEnded(state);
-    }
+  if (Generation* newest = NewestThatMayGiveWayOrNull(state)) {
+    GiveWay(state, *newest);
     return true;
   }
   if (state.materializing.empty()) return false;
@@ -117,18 +137,23 @@ int32_t ReclaimableCells(const EngineState& state, const Sequence* keep_sequence
   return cells;
 }
 
-int32_t ReservedCells(const EngineState& state) {
+int32_t StartedCells(const EngineState& state) {
   int32_t cells = 0;
   for (const auto& generation : state.running) {
-    if (generation->phase == Generation::Phase::kPrefill) cells += generation->n_prompt_left();
-    if (generation->phase != Generation::Phase::kDecode) {
+    const bool computes = generation->phase == Phase::kPrefill;
+    if (computes) cells += generation->n_prompt_left();
+    if (computes || generation->phase == Phase::kFollow) {
       cells += FirstStretch(state.config, *generation);
     }
   }
   for (const Materialization& job : state.materializing) {
     cells += job.begun ? job.node->length() - job.node->n_materialized : OwnCells(state, *job.node);
   }
-  return cells + NextEmbeddingCells(state);
+  return cells;
+}
+
+int32_t ReservedCells(const EngineState& state) {
+  return StartedCells(state) + ParkedCells(state) + NextEmbeddingCells(state);
 }
 
 int32_t FirstStretch(const EngineConfig& config, const Generation& generation) {
@@ -137,17 +162,20 @@ int32_t FirstStretch(const EngineConfig& config, const Generation& generation) {
 }
 
 bool ReclaimOnce(EngineState& state, const Sequence* keep_sequence, const PoolNode* keep_pool) {
-  const IdleSequence oldest = LeastRecentlyUsed(state, keep_sequence);
-  if (oldest.slot != nullptr) {
-    state.cache.Clear(oldest.slot->own);
+  if (Session* session = OldestIdleSessionOrNull(state, keep_sequence, /*n_sole=*/1)) {
+    if (!CoolSession(state, *session)) DropSessionCells(state, *session);
     return true;
   }
-  if (oldest.session != nullptr) {
-    DropSessionCells(state, *oldest.session);
+  if (Slot* slot = OldestIdleSlotOrNull(state, keep_sequence)) {
+    state.cache.Clear(slot->own);
     return true;
   }
   if (const auto pool = state.pools.EvictableOrNull(keep_pool)) {
-    EvictPool(state, *pool);
+    EvictToHost(state, *pool);
+    return true;
+  }
+  if (Session* session = OldestIdleSessionOrNull(state, keep_sequence, /*n_sole=*/0)) {
+    DetachSession(state, *session);
     return true;
   }
   return false;
@@ -162,7 +190,9 @@ bool MakeRoom(EngineState& state, int32_t n_cells) {
 }
 
 void MakeSomeRoom(EngineState& state) {
-  if (!ReclaimOnce(state, nullptr, nullptr)) POLYKV_CHECK(SacrificeOnce(state));
+  if (ReclaimOnce(state, nullptr, nullptr)) return;
+  POLYKV_CHECK(SacrificeOnce(state));
+  state.model_full = true;
 }
 
 }  // namespace polykv

@@ -10,6 +10,15 @@ namespace {
 constexpr char kUpdating[] = "updating prompt cache";
 constexpr char kIdleSlotSaved[] = "__TEST_TAG_CACHE_IDLE_SLOT__";
 
+// Into the prompt cache, if what the slot holds is not there already and fits. False: nothing new.
+bool Save(EngineState& state, const Slot& slot) {
+  const Sequence& own = slot.own;
+  if (own.tokens.empty() || state.host.Holds(own.tokens, own.adapters)) return false;
+  return state.cache.Save(own, [&state](SavedSequence saved, size_t state_size) {
+    return state.host.AddPromptOrNull(std::move(saved), state_size);
+  });
+}
+
 std::string OfSlot(const Slot& slot) { return " of slot " + std::to_string(slot.id); }
 
 }  // namespace
@@ -18,7 +27,7 @@ void RefreshSlot(EngineState& state, Slot& slot, std::span<const Token> prompt,
                  const AdapterSet& adapters) {
   if (!state.host.on()) return;
   state.Log(kUpdating + (" with the tokens" + OfSlot(slot)));
-  state.cache.Save(slot.own, state.host);
+  Save(state, slot);
   const std::span<const Token> own = slot.own.adapters == adapters
                                          ? std::span<const Token>(slot.own.tokens)
                                          : std::span<const Token>();
@@ -27,16 +36,16 @@ void RefreshSlot(EngineState& state, Slot& slot, std::span<const Token> prompt,
   if (better != nullptr && static_cast<int32_t>(better->tokens.size()) <= n_cells) {
     state.cache.Load(slot.own, state.host.Take(better));
   }
-  state.host.DropBeyondMaxTokens();
+  state.host.DropPromptsBeyondMaxTokens();
 }
 
 void SaveIdleSlots(EngineState& state) {
   if (!state.host.on() || !state.config.save_idle_slots) return;
   for (Slot& slot : state.slots) {
     if (slot.in_use()) continue;
-    if (state.cache.Save(slot.own, state.host)) {
+    if (Save(state, slot)) {
       state.Log("saved the tokens" + OfSlot(slot) + ", which is idle: " + kIdleSlotSaved);
-      state.host.DropBeyondMaxTokens();
+      state.host.DropPromptsBeyondMaxTokens();
     }
     if (!state.config.clear_idle_slots) continue;
     state.cache.Clear(slot.own);

@@ -6,6 +6,7 @@
 #include "engine/steps/change_pool.h"
 #include "engine/steps/embed.h"
 #include "engine/steps/materialize.h"
+#include "engine/steps/park.h"
 
 namespace polykv {
 namespace {
@@ -15,7 +16,7 @@ constexpr TimeUs kUsPerMs = 1'000;
 SlotView LastView(const Generation& generation, const SlotView& before) {
   SlotView view = before;
   view.task_id = generation.task_id;
-  view.n_tokens = generation.sequence->n_tokens();
+  view.n_tokens = generation.n_tokens();
   view.params_json = generation.request->params_json;
   return view;
 }
@@ -49,8 +50,10 @@ void GiveUpCells(EngineState& state, Generation& generation, Keep keep) {
 void Leave(EngineState& state, Generation& generation, Keep keep) {
   POLYKV_CHECK(generation.phase != Generation::Phase::kEnded);
   const TimeUs now = state.now();
+  state.model_full = false;
   if (generation.slot_id >= 0) {
     Slot& slot = state.slots[static_cast<size_t>(generation.slot_id)];
+    DropParked(state, generation);
     if (keep != Keep::kAll) GiveUpCells(state, generation, keep);
     slot.last = LastView(generation, slot.last);
     slot.running = nullptr;
@@ -115,7 +118,7 @@ void Finish(EngineState& state, Generation& generation, bool truncated, std::str
   Finished finished;
   const TimeUs now = state.now();
   const bool exhausted = !stop_reason.empty();
-  generation.report.ctx_used = generation.sequence->n_tokens();
+  generation.report.ctx_used = generation.n_tokens();
   generation.report.session_tps = generation.rate.TokensPerSecond(now);
   generation.report.stop_reason = std::move(stop_reason);
   finished.slot_id = generation.slot_id;
@@ -127,7 +130,7 @@ void Finish(EngineState& state, Generation& generation, bool truncated, std::str
   finished.stopping_word = generation.text.stopping_word();
   finished.truncated = truncated || generation.shifted;
   finished.has_new_line = generation.text.has_new_line();
-  finished.n_tokens_cached = generation.sequence->n_tokens();
+  finished.n_tokens_cached = generation.n_tokens();
   finished.timings = generation.timings;
   finished.report = generation.report;
   if (exhausted) ++state.counters.kv_exhausted;
@@ -149,6 +152,7 @@ void Cancel(EngineState& state, Generation& generation) {
 }
 
 void DropSessionCells(EngineState& state, Session& session) {
+  state.host.Drop(HostKind::kSession, session.id);
   if (session.sequence.id == kNoSeq) return;
   state.cache.Clear(session.sequence);
   state.session_seqs.Free(std::exchange(session.sequence.id, kNoSeq));

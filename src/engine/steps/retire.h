@@ -11,7 +11,7 @@ void Finish(EngineState& state, Generation& generation, bool truncated, std::str
 void Fail(EngineState& state, Generation& generation, Problem problem);
 void Cancel(EngineState& state, Generation& generation);
 
-// Gives up the session's cells; the session stays known. REQUIRES: not running.
+// Gives up the session's cells, saved ones too; the session stays known. REQUIRES: not running.
 void DropSessionCells(EngineState& state, Session& session);
 // Forgets the session: its waiting and running requests end with an error. False if it is unknown.
 bool EndSession(EngineState& state, const SessionId& id);

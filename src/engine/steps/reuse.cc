@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
+#include "engine/steps/idle_tier.h"
 #include "engine/steps/materialize.h"
 
 namespace polykv {
@@ -18,16 +20,16 @@ uint64_t& MissCounter(Counters::MissReasons& miss, const std::string& reason) {
   return miss.diverged;
 }
 
-// What the sequence itself can contribute to the prompt, which may be less than they have in
-// common.
+// What `own`, a Sequence or a SavedSequence, can contribute to the prompt, which may be less than
+// they have in common.
+template <typename Own>
 std::span<const Token> OwnPrefix(const EngineState& state, const Generation& generation,
-                                 const Sequence& sequence, ResumePoint* resume) {
+                                 const Own& own, ResumePoint* resume) {
   const GenerationRequest& request = *generation.request;
-  if (!request.cache_prompt || sequence.adapters != AdaptersOf(state, generation)) return {};
-  const int32_t n_common = LongestCommonPrefix(request.prompt, sequence.tokens);
-  *resume = state.cache.FindResume(sequence, n_common, n_common < generation.n_prompt());
-  return std::span(sequence.tokens)
-      .first(static_cast<size_t>(std::min(n_common, resume->n_tokens)));
+  if (!request.cache_prompt || own.adapters != AdaptersOf(state, generation)) return {};
+  const int32_t n_common = LongestCommonPrefix(request.prompt, own.tokens);
+  *resume = state.cache.FindResume(own, n_common, n_common < generation.n_prompt());
+  return std::span(own.tokens).first(static_cast<size_t>(std::min(n_common, resume->n_tokens)));
 }
 
 // What a request shares from.
@@ -58,6 +60,25 @@ Reuse ResolveSlot(EngineState& state, const Generation& generation) {
     reuse.other = other;
   }
   return reuse;
+}
+
+template <typename Own>
+void Match(const EngineState& state, const Generation& generation, const Own& holder,
+           Reuse* reuse) {
+  const GenerationRequest& request = *generation.request;
+  reuse->resume = {};
+  const std::span<const Token> own = OwnPrefix(state, generation, holder, &reuse->resume);
+  const SharedSource source = SourceOf(*reuse);
+  reuse->match =
+      MatchPrefix(request.prompt, own, source.tokens, request.attach.shared_prefix_n_tokens);
+  if (reuse->match.n_pool == 0) return;
+  const ShareVerdict verdict =
+      state.cache.MayShare(source.seq, static_cast<Pos>(source.tokens.size()), reuse->match.n_pool,
+                           /*tokens_remain=*/true);
+  if (verdict.length > 0) return;
+  reuse->miss_reason = verdict.reason;
+  reuse->match.n_pool = 0;
+  reuse->match.n_own = MatchPrefix(request.prompt, own, {}, std::nullopt).n_own;
 }
 
 }  // namespace
@@ -99,22 +120,30 @@ std::optional<Reuse> ResolvePool(EngineState& state, const Generation& generatio
 
 void MatchPrompt(const EngineState& state, const Generation& generation, const Sequence& sequence,
                  Reuse* reuse) {
-  const GenerationRequest& request = *generation.request;
-  const std::span<const Token> own = OwnPrefix(state, generation, sequence, &reuse->resume);
-  const SharedSource source = SourceOf(*reuse);
-  reuse->match =
-      MatchPrefix(request.prompt, own, source.tokens, request.attach.shared_prefix_n_tokens);
-  if (reuse->match.n_pool == 0) return;
-  const ShareVerdict verdict =
-      state.cache.MayShare(source.seq, static_cast<Pos>(source.tokens.size()), reuse->match.n_pool,
-                           /*tokens_remain=*/true);
-  if (verdict.length > 0) return;
-  reuse->miss_reason = verdict.reason;
-  reuse->match.n_pool = 0;
-  reuse->match.n_own = MatchPrefix(request.prompt, own, {}, std::nullopt).n_own;
+  const Session* session = generation.session.get();
+  const SavedSequence* saved =
+      session != nullptr ? SavedOfOrNull(state, *session, reuse->pool.get()) : nullptr;
+  Reuse with_saved = *reuse;
+  if (saved != nullptr) Match(state, generation, *saved, &with_saved);
+  if (saved != nullptr && with_saved.match.n_own > saved->begin) {
+    *reuse = std::move(with_saved);
+    reuse->from_host = true;
+    reuse->n_loaded = saved->n_cells();
+    return;
+  }
+  reuse->from_host = false;
+  reuse->n_loaded = 0;
+  Match(state, generation, sequence, reuse);
+  const bool lost = session != nullptr && session->cooled && saved == nullptr;
+  const bool with_pool = !generation.request->attach.pool.empty();
+  if (lost && with_pool && reuse->miss_reason.empty()) reuse->miss_reason = "evicted";
 }
 
-int32_t TakePrefix(EngineState& state, Sequence& sequence, const Reuse& reuse) {
+int32_t TakePrefix(EngineState& state, const Generation& generation, Sequence& sequence,
+                   Reuse& reuse) {
+  if (reuse.from_host && !WarmSession(state, *generation.session, reuse.pool)) {
+    MatchPrompt(state, generation, sequence, &reuse);
+  }
   state.cache.TakeBack(sequence);
   if (reuse.match.n_pool == 0) return state.cache.Rewind(sequence, reuse.resume, reuse.match.n_own);
   state.cache.Clear(sequence);

@@ -1,0 +1,153 @@
+#include "engine/steps/idle_tier.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "engine/steps/materialize.h"
+#include "engine/steps/pressure.h"
+#include "pool/prefix.h"
+
+namespace polykv {
+namespace {
+
+constexpr TimeUs kUsPerMs = 1'000;
+
+SequenceCache::Place PlaceOf(EngineState& state, HostKind kind, const std::string& owner) {
+  return [&state, kind, &owner](SavedSequence saved, size_t state_size) {
+    return state.host.AddOrNull(kind, owner, std::move(saved), state_size);
+  };
+}
+
+std::string OwnerName(const PoolNode& pool) { return std::to_string(pool.id); }
+
+bool Decodes(const EngineState& state) {
+  return std::any_of(state.running.begin(), state.running.end(), [](const auto& generation) {
+    return generation->phase == Generation::Phase::kDecode;
+  });
+}
+
+void CoolOldestSession(EngineState& state) {
+  const TimeUs before = state.now() - state.config.session_hot_ms * kUsPerMs;
+  Session* oldest = nullptr;
+  for (const auto& [id, session] : state.sessions) {
+    if (session->running || session->n_waiting > 0 || session->last_active > before) continue;
+    if (session->cooled || SequenceCache::SoleCells(session->sequence) == 0) continue;
+    if (oldest == nullptr || session->last_active < oldest->last_active) oldest = session.get();
+  }
+  if (oldest != nullptr) CoolSession(state, *oldest);
+}
+
+void CoolOldestPool(EngineState& state) {
+  const TimeUs before = state.now() - state.config.grace_ms * kUsPerMs;
+  PoolNode* oldest = nullptr;
+  for (const auto& [id, pool] : state.pools.nodes()) {
+    if (!PoolTree::Evictable(*pool) || pool->last_access > before) continue;
+    if (!state.cache.CanSave(*pool)) continue;
+    if (!state.host.CanHold(pool->OwnedCells() * state.backend->info().bytes_per_cell)) continue;
+    if (oldest == nullptr || pool->last_access < oldest->last_access) oldest = pool.get();
+  }
+  if (oldest != nullptr) CoolPool(state, *oldest);
+}
+
+}  // namespace
+
+bool CoolSession(EngineState& state, Session& session) {
+  const bool cold = state.host.FindOrNull(HostKind::kSession, session.id) != nullptr;
+  if (!state.host.on() || cold) return false;
+  if (!state.cache.MoveOut(session.sequence, PlaceOf(state, HostKind::kSession, session.id))) {
+    return false;
+  }
+  session.cooled = true;
+  ++state.counters.sessions_saved;
+  state.changed = true;
+  return true;
+}
+
+void DetachSession(EngineState& state, Session& session) {
+  if (session.sequence.id == kNoSeq) return;
+  if (session.sequence.n_private() > 0) CoolSession(state, session);
+  state.cache.Clear(session.sequence);
+  state.session_seqs.Free(std::exchange(session.sequence.id, kNoSeq));
+  state.changed = true;
+}
+
+bool CanShareFrom(const EngineState& state, const PoolNode& pool, const SavedSequence& saved) {
+  if (pool.residency != Residency::kResident || pool.adapters != saved.adapters) return false;
+  if (LongestCommonPrefix(pool.prefix.tokens, saved.tokens) < saved.begin) return false;
+  return state.cache.MayShare(pool.seq, pool.length(), saved.begin, /*tokens_remain=*/true)
+             .length == saved.begin;
+}
+
+const SavedSequence* SavedOfOrNull(const EngineState& state, const Session& session,
+                                   const PoolNode* pool) {
+  const SavedSequence* saved = state.host.FindOrNull(HostKind::kSession, session.id);
+  if (saved == nullptr) return nullptr;
+  if (session.sequence.n_tokens() == saved->begin) return saved;
+  const bool shares = session.sequence.tokens.empty() && pool != nullptr;
+  return shares && CanShareFrom(state, *pool, *saved) ? saved : nullptr;
+}
+
+bool WarmSession(EngineState& state, Session& session, const std::shared_ptr<PoolNode>& pool) {
+  Sequence& sequence = session.sequence;
+  const auto saved = [&] { return SavedOfOrNull(state, session, pool.get()); };
+  while (saved() != nullptr && state.cache.free() < saved()->n_cells() &&
+         ReclaimOnce(state, &sequence, pool.get())) {
+  }
+  bool warm = false;
+  if (saved() != nullptr && state.cache.free() >= saved()->n_cells()) {
+    if (sequence.n_tokens() < saved()->begin) state.cache.Share(sequence, pool, saved()->begin);
+    warm = state.cache.MoveIn(sequence, *saved());
+  }
+  state.host.Drop(HostKind::kSession, session.id);
+  state.counters.sessions_restored += warm ? 1 : 0;
+  if (warm) session.cooled = false;
+  return warm;
+}
+
+void ForgetCooled(EngineState& state, Session& session) {
+  state.host.Drop(HostKind::kSession, session.id);
+  session.cooled = false;
+}
+
+void CoolPool(EngineState& state, PoolNode& pool) {
+  if (!state.host.on() || !state.cache.CanSave(pool)) return;
+  const std::string owner = OwnerName(pool);
+  if (!state.cache.SavePool(pool, PlaceOf(state, HostKind::kPool, owner))) return;
+  EvictPool(state, pool);
+  ++state.counters.pools_saved;
+}
+
+void EvictToHost(EngineState& state, PoolNode& pool) {
+  CoolPool(state, pool);
+  if (pool.residency == Residency::kResident) EvictPool(state, pool);
+}
+
+bool RestorePool(EngineState& state, PoolNode& pool) {
+  const std::string owner = OwnerName(pool);
+  const auto saved = [&] {
+    const SavedSequence* found = state.host.FindOrNull(HostKind::kPool, owner);
+    return found != nullptr && state.cache.CanLoad(pool, *found) ? found : nullptr;
+  };
+  const int32_t n_cells = pool.length() - pool.n_materialized;
+  while (saved() != nullptr && state.cache.free() < n_cells && ReclaimOnce(state, nullptr, &pool)) {
+  }
+  const bool restored =
+      saved() != nullptr && state.cache.free() >= n_cells && state.cache.LoadPool(pool, *saved());
+  state.host.Drop(HostKind::kPool, owner);
+  state.counters.pools_restored += restored ? 1 : 0;
+  return restored;
+}
+
+void ForgetCooled(EngineState& state, const PoolNode& pool) {
+  state.host.Drop(HostKind::kPool, OwnerName(pool));
+}
+
+void CoolIdle(EngineState& state) {
+  // Cells of a split cache are in nobody's way.
+  if (!state.host.on() || !state.backend->info().unified) return;
+  if (Decodes(state)) CoolOldestSession(state);
+  CoolOldestPool(state);
+}
+
+}  // namespace polykv

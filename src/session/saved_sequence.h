@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/types.h"
+#include "kv/adapter_set.h"
+#include "kv/host_bytes.h"
+#include "session/checkpoint.h"
+
+namespace polykv {
+
+// Cells of a sequence in host memory, as they were when they were saved.
+struct SavedSequence {
+  std::vector<Token> tokens = {};  // of the whole sequence
+  Pos begin = 0;                   // the state has the cells from here on
+  Pos min_pos = 0;                 // lowest position that the memory had cells for
+  AdapterSet adapters = {};
+  std::vector<Checkpoint> checkpoints = {};
+  HostBytes state = {};         // StateParts::kAll; empty if there are no cells from `begin` on
+  HostBytes shared_state = {};  // of the cells before `begin`; empty while they are in the cache
+
+  int32_t n_cells() const { return static_cast<int32_t>(tokens.size()) - begin; }
+  int64_t n_bytes() const {  // all of it
+    size_t n = tokens.size() * sizeof(Token) + state.size() + shared_state.size();
+    for (const Checkpoint& checkpoint : checkpoints) n += checkpoint.state->size();
+    return static_cast<int64_t>(n);
+  }
+};
+
+}  // namespace polykv
