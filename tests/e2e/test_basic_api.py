@@ -30,6 +30,8 @@ def test_props_tell_the_visible_context_and_the_limits_of_pools(api: Api) -> Non
     assert polykv["sharing"] == "any_position"
     assert polykv["grace_ms"] == 30_000
     assert polykv["session_idle_ms"] == 600_000
+    assert polykv["session_hot_ms"] == 5_000
+    assert polykv["park_mib"] == 512
     assert isinstance(polykv["version"], str)
     assert polykv["boot_id"] == api.get("/polykv/pools")["boot_id"]
 

@@ -19,6 +19,8 @@ EngineConfig Config() {
   config.max_sessions = 5;
   config.n_ctx_plain = 512;
   config.n_ctx_session = 512;
+  config.session_hot_ms = 100;
+  config.host_bytes = 64 << 20;
   config.prefill_chunk = 24;
   config.grace_ms = 200;
   config.session_idle_ms = 2'000;
