@@ -27,6 +27,9 @@ std::unique_ptr<GenerationSet> PostAll(CompletionJob* job, Engine* engine) {
 }
 
 void SetAttachHeaders(const AttachReport& report, HttpResponse* response) {
+  if (report.sessions_remaining) {
+    response->headers["X-Sessions-Remaining"] = std::to_string(*report.sessions_remaining);
+  }
   if (report.pool_id != kNoPool) response->headers["X-Pool-Id"] = std::to_string(report.pool_id);
   response->headers["X-Cached-Prefix-Tokens"] = std::to_string(report.cache_n);
 }

@@ -75,15 +75,6 @@ Json CreatedJson(const PoolCreated& pool, PoolId boot_id) {
   return json;
 }
 
-const PoolView* FindOrNull(const EngineSnapshot& snapshot, const std::string& id_or_name) {
-  const auto found = std::find_if(snapshot.pools.begin(), snapshot.pools.end(),
-                                  [&id_or_name](const PoolView& pool) {
-                                    return std::to_string(pool.pool_id) == id_or_name ||
-                                           (!pool.name.empty() && pool.name == id_or_name);
-                                  });
-  return found == snapshot.pools.end() ? nullptr : &*found;
-}
-
 // Those of the pool in the path, up to `branch_pos`.
 Result<std::vector<Token>> ParentTokens(const Services& services, const HttpRequest& request,
                                         std::optional<int32_t> branch_pos) {
@@ -143,7 +134,7 @@ HttpResponse List(const Services& services) {
 // The pool itself, and under "pools" its subtree, the pool first.
 HttpResponse Show(const Services& services, const HttpRequest& request) {
   const auto snapshot = services.engine->Snapshot();
-  const PoolView* root = FindOrNull(*snapshot, request.Param("id"));
+  const PoolView* root = FindPoolOrNull(*snapshot, request.Param("id"));
   if (root == nullptr) return NoSuchPool();
   Json json = PoolJson(*root, *snapshot, Wall(services));
   json.update(PoolTreeHead(*snapshot));

@@ -1,8 +1,24 @@
 #include "api/problem.h"
 
-#include "api/protocol/json.h"
+#include <type_traits>
+#include <variant>
 
 namespace polykv {
+
+void AddFacts(Json& json, const Facts& facts) {
+  for (const auto& [name, fact] : facts) {
+    json[name] = std::visit(
+        [](const auto& value) -> Json {
+          if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::monostate>) {
+            return nullptr;
+          } else {
+            return value;
+          }
+        },
+        fact);
+  }
+}
+
 namespace {
 
 Json ErrorObject(const Problem& problem) {
@@ -10,6 +26,7 @@ Json ErrorObject(const Problem& problem) {
   if (problem.n_prompt_tokens.has_value()) error["n_prompt_tokens"] = *problem.n_prompt_tokens;
   if (problem.n_ctx.has_value()) error["n_ctx"] = *problem.n_ctx;
   if (problem.mismatch_pos.has_value()) error["mismatch_pos"] = *problem.mismatch_pos;
+  AddFacts(error, problem.facts);
   return error;
 }
 

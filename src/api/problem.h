@@ -4,9 +4,13 @@
 #include <string>
 
 #include "api/http_server.h"
+#include "api/protocol/json.h"
 #include "base/result.h"
 
 namespace polykv {
+
+// Adds the facts as fields.
+void AddFacts(Json& json, const Facts& facts);
 
 // The object under "error", as JSON text.
 std::string ProblemJson(const Problem& problem);

@@ -32,6 +32,7 @@ void AddRoutes(HttpServer* http, const Services* services) {
   AddSlotRoutes(&server, services);
   AddAdapterRoutes(&server, services);
   AddPoolRoutes(&server, services);
+  AddAdmissionRoutes(&server, services);
   AddSessionRoutes(&server, services);
   AddControlRoutes(&server, services);
   AddStatusRoutes(http, services);

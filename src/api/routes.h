@@ -18,6 +18,7 @@ void AddModelStatusRoutes(ModelRoutes* server, const Services* services);
 void AddSlotRoutes(ModelRoutes* server, const Services* services);
 void AddAdapterRoutes(ModelRoutes* server, const Services* services);
 void AddPoolRoutes(ModelRoutes* server, const Services* services);
+void AddAdmissionRoutes(ModelRoutes* server, const Services* services);
 void AddSessionRoutes(ModelRoutes* server, const Services* services);
 void AddControlRoutes(ModelRoutes* server, const Services* services);
 // These wake nobody.

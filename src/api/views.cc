@@ -22,6 +22,15 @@ Json PoolSessionJson(const SessionView& session) {
 
 }  // namespace
 
+const PoolView* FindPoolOrNull(const EngineSnapshot& snapshot, const std::string& id_or_name) {
+  const auto found = std::find_if(snapshot.pools.begin(), snapshot.pools.end(),
+                                  [&id_or_name](const PoolView& pool) {
+                                    return std::to_string(pool.pool_id) == id_or_name ||
+                                           (!pool.name.empty() && pool.name == id_or_name);
+                                  });
+  return found == snapshot.pools.end() ? nullptr : &*found;
+}
+
 std::string PrefixHashText(uint64_t hash) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text(16, '0');
@@ -58,7 +67,7 @@ Json PoolJson(const PoolView& pool, const EngineSnapshot& snapshot, const WallCl
       {"queries", pool.queries},
       {"children", pool.children},
       {"sessions", std::move(sessions)},
-      {"admission", nullptr},
+      {"admission", pool.admission ? PolicyJson(*pool.admission) : Json(nullptr)},
   };
 }
 

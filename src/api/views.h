@@ -22,6 +22,11 @@ Json PoolJson(const PoolView& pool, const EngineSnapshot& snapshot, const WallCl
 Json SessionJson(const SessionView& session, const WallClock& wall);
 Json SlotJson(const SlotView& slot);
 
+Json PolicyJson(const AdmissionPolicy& policy);
+
+// By decimal id or by name; null if there is none.
+const PoolView* FindPoolOrNull(const EngineSnapshot& snapshot, const std::string& id_or_name);
+
 // 16 hexadecimal digits: JSON numbers do not hold 64 bits everywhere.
 std::string PrefixHashText(uint64_t hash);
 

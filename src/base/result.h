@@ -6,10 +6,15 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "base/check.h"
 
 namespace polykv {
+
+// A further field of an error's body; monostate: null.
+using Fact = std::variant<std::monostate, bool, int64_t, double, std::string>;
+using Facts = std::vector<std::pair<std::string, Fact>>;
 
 // The body of an HTTP error, before it is JSON: {"error":{"code","message","type",…}}.
 struct Problem {
@@ -20,6 +25,7 @@ struct Problem {
   std::optional<int32_t> n_ctx = {};            // with type exceed_context_size_error
   std::optional<int32_t> retry_after_s = {};    // header Retry-After
   std::optional<int32_t> mismatch_pos = {};     // first position at which tokens differ
+  Facts facts = {};                             // what else its reader can decide by
 };
 
 inline Problem InvalidRequest(std::string message) {

@@ -139,6 +139,10 @@ std::shared_ptr<const EngineSnapshot> BuildSnapshot(const EngineState& state, ui
   for (const auto& [id, session] : state.sessions) {
     snapshot->sessions.push_back(ViewOf(state, *session));
   }
+  for (PoolView& pool : snapshot->pools) {
+    const auto governor = state.governors.find(pool.pool_id);
+    if (governor != state.governors.end()) pool.admission = governor->second.policy;
+  }
   for (const Slot& slot : state.slots) snapshot->slots.push_back(ViewOf(slot, snapshot->now_us));
   Join(*snapshot);
   snapshot->tree_depth = JoinTree(snapshot->pools);

@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "admission/judge.h"
+#include "admission/policy.h"
 #include "base/channel.h"
 #include "base/result.h"
 #include "session/request.h"
@@ -75,6 +77,32 @@ struct ChangePool {
       std::make_shared<Channel<Result<PoolStatus>>>();
 };
 
+// Sets or takes away (`policy` empty) a pool's own admission policy.
+struct SetAdmission {
+  std::string pool;  // decimal id or name
+  std::optional<AdmissionPolicy> policy;
+  std::shared_ptr<Channel<Result<PoolId>>> channel = std::make_shared<Channel<Result<PoolId>>>();
+};
+
+// What the gate would say of one more session.
+struct Capacity {
+  Verdict verdict;
+  PoolId governed_by = kNoPool;  // the pool whose policy applies; none: no policy
+  GovernedLoad governed;
+  ServerLoad server;
+  Forecast forecast;
+  int32_t n_queued = 0;                          // requests of governed pools that the gate holds
+  std::optional<int32_t> streams_total = {};     // of a split cache …
+  std::optional<int32_t> cells_per_stream = {};  // … and what each has
+};
+struct AskCapacity {
+  std::string pool;                             // decimal id or name
+  std::optional<int64_t> expected_tokens = {};  // that the session would need
+  SessionId session_id;                         // empty: a new one
+  std::shared_ptr<Channel<Result<Capacity>>> channel =
+      std::make_shared<Channel<Result<Capacity>>>();
+};
+
 struct ReadPoolTokens {
   std::string pool;                // decimal id or name
   std::optional<int32_t> n_first;  // none: all; more than there are: all
@@ -124,7 +152,8 @@ struct SubmitEmbedding {
       std::make_shared<Channel<Result<std::vector<PromptVectors>>>>();  // in the prompts' order
 };
 
-using Command = std::variant<SubmitGeneration, SubmitEmbedding, CreatePool, ChangePool,
-                             ReadPoolTokens, EndSessions, ChangeSlot, SetAdapters, EndReasoning>;
+using Command =
+    std::variant<SubmitGeneration, SubmitEmbedding, CreatePool, ChangePool, ReadPoolTokens,
+                 SetAdmission, AskCapacity, EndSessions, ChangeSlot, SetAdapters, EndReasoning>;
 
 }  // namespace polykv

@@ -15,6 +15,7 @@
 #include "engine/steps/create_pool.h"
 #include "engine/steps/decode.h"
 #include "engine/steps/embed.h"
+#include "engine/steps/gate.h"
 #include "engine/steps/idle_tier.h"
 #include "engine/steps/materialize.h"
 #include "engine/steps/park.h"
@@ -54,6 +55,8 @@ struct Apply {
     const auto begin = node->prefix.tokens.begin();
     state.Answer(command.channel, std::vector<Token>(begin, begin + n));
   }
+  void operator()(SetAdmission& command) const { HandleSetAdmission(state, command); }
+  void operator()(AskCapacity& command) const { HandleAskCapacity(state, command); }
   void operator()(ChangeSlot& command) const { state.slot_changes.push_back(std::move(command)); }
   void operator()(SetAdapters& command) const {
     state.adapters = command.adapters;
@@ -264,6 +267,7 @@ class Engine::Impl {
       CoolIdle(state_);
     }
     ResumeParked(state_);
+    SettleAdmissions(state_);
     ChangeFreeSlots(state_);
     StartWaiting(state_);
     const bool decoded = RunModelStep(state_);

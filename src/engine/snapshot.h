@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "admission/policy.h"
 #include "base/types.h"
 #include "kv/model_backend.h"
 #include "session/request.h"
@@ -48,8 +50,9 @@ struct PoolView {
   bool auto_pinned = false;
   bool orphaned_pin = false;
   TimeUs last_access_us = 0;
-  uint64_t hits = 0;     // attaches that shared at least one token
-  uint64_t queries = 0;  // attaches
+  uint64_t hits = 0;                         // attaches that shared at least one token
+  uint64_t queries = 0;                      // attaches
+  std::optional<AdmissionPolicy> admission;  // its own
   std::vector<PoolId> children;
   std::vector<SessionId> sessions;
 };

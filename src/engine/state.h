@@ -16,6 +16,7 @@
 #include "engine/adapter_turn.h"
 #include "engine/commands.h"
 #include "engine/engine.h"
+#include "engine/governor.h"
 #include "engine/host_store.h"
 #include "engine/sequence_cache.h"
 #include "engine/snapshot.h"
@@ -92,6 +93,7 @@ struct EngineState {
   AdapterSet adapters;  // for requests that name none, and for new pools
   AdapterTurn adapter_turn;
   PoolTree pools;
+  Governors governors;
   SequenceCache cache;
   HostStore host;
   SeqAllocator pool_seqs;

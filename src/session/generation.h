@@ -45,6 +45,7 @@ struct Generation {
   Sequence* sequence = nullptr;      // set with the slot
   int32_t n_ctx = 0;                 // tokens that its context may hold
   Stretch stretch;                   // the part of the prompt under way
+  TimeUs held_since = 0;             // by the admission gate; 0: not yet
   bool announced = false;            // Started has gone out
   bool shifted = false;              // its context was full and lost tokens
   // In kDecode: the sampled token, whose cell is not yet computed, then the draft of what follows.

@@ -24,6 +24,7 @@ struct AttachSpec {
   std::optional<int32_t> shared_prefix_n_tokens;  // explicit P; must not exceed the true match
   bool error_on_miss = false;                     // "on_pool_miss": "error"
   SessionId session_id;                           // empty: none
+  bool overcommit = false;                        // past the floor of the pool's policy
   bool session_end = false;                       // forget the session when this request ends
 
   bool any() const { return !pool.empty() || !session_id.empty() || shared_pool_slot.has_value(); }
@@ -54,8 +55,10 @@ struct AttachReport {
   double session_tps = 0;  // experienced tokens per second; 0: not settled
   // no_pool, diverged, evicted, window, recurrent, adapter; empty: no miss
   std::string miss_reason;
-  std::optional<int32_t> prefix_break_at;  // first position at which prompt and pool differ
-  std::string stop_reason;                 // "kv_exhausted"; empty otherwise
+  std::optional<int32_t> prefix_break_at;     // first position at which prompt and pool differ
+  std::string stop_reason;                    // "kv_exhausted"; empty otherwise
+  std::optional<int32_t> sessions_remaining;  // admitted over the floor, with a warning: how many
+                                              // more would hold it
 };
 
 // Events of one generation in the order in which its channel delivers them: Started?, Progress*,

@@ -137,12 +137,11 @@ std::optional<Problem> ReadPrefix(const FieldSource& fields, AttachFields* out) 
 Result<AttachFields> ParseAttachFields(const common_json& body, const HeaderMap& headers) {
   const FieldSource fields(body);
   AttachFields out;
-  bool overcommit = false;
   for (std::optional<Problem> problem :
        {ReadPool(fields, headers, &out), ReadSession(fields, headers, &out),
         ReadMissRule(fields, &out), ReadPrefix(fields, &out),
         ReadBool(fields, "session_end", &out.spec.session_end, &out.sent),
-        ReadBool(fields, "overcommit", &overcommit, &out.sent)}) {
+        ReadBool(fields, "overcommit", &out.spec.overcommit, &out.sent)}) {
     if (problem.has_value()) return *std::move(problem);
   }
   return out;

@@ -24,6 +24,9 @@ common_json AttachBlock(const AttachReport& report) {
   block["ctx_used"] = report.ctx_used;
   block["ctx_headroom_tokens"] = std::max(0, report.ctx_total - report.ctx_used);
   if (!report.miss_reason.empty()) block["miss_reason"] = report.miss_reason;
+  if (report.sessions_remaining) {
+    block["backpressure"] = {{"sessions_remaining", *report.sessions_remaining}};
+  }
   if (report.prefix_break_at.has_value()) block["prefix_break_at"] = *report.prefix_break_at;
   if (!report.stop_reason.empty()) block["stop_reason"] = report.stop_reason;
   return block;

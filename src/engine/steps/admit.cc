@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/steps/gate.h"
 #include "engine/steps/idle_tier.h"
 #include "engine/steps/materialize.h"
 #include "engine/steps/park.h"
@@ -53,12 +54,13 @@ std::optional<Problem> Refusal(const EngineState& state, const Generation& gener
 std::shared_ptr<Session> OpenSession(EngineState& state, const AttachSpec& attach) {
   const bool one_request = attach.session_id.empty();
   const SessionId id = one_request ? "request-" + std::to_string(state.config.boot_id) + "-" +
-                                         std::to_string(state.next_session_number++)
+                                         std::to_string(state.next_session_number)
                                    : attach.session_id;
   std::shared_ptr<Session>& session = state.sessions[id];
   if (session == nullptr) {
     session = std::make_shared<Session>();
     session->id = id;
+    session->number = static_cast<int64_t>(state.next_session_number++);
     session->one_request = one_request;
   }
   if (const auto pool = state.pools.FindOrNull(attach.pool)) session->pool_id = pool->id;
@@ -135,6 +137,7 @@ void Start(EngineState& state, Generation& generation, Slot& slot, Sequence& seq
   if (generation.session != nullptr) {
     Session& session = *generation.session;
     --session.n_waiting;
+    CountAdmission(state, session);
     session.running = true;
     session.last_active = now;
     generation.report.session_id = session.id;
@@ -197,6 +200,11 @@ Outcome TryStart(EngineState& state, Generation& generation) {
   if (reuse->miss_reason == "no_pool" && request.attach.error_on_miss) {
     Fail(state, generation, PoolNotFound(request.attach.pool));
     return Outcome::kAnswered;
+  }
+  if (reuse->pool != nullptr) {
+    const Gate gate = PassGate(state, generation, *reuse->pool);
+    if (gate == Gate::kHeld) return Outcome::kLater;
+    if (gate == Gate::kAnswered) return Outcome::kAnswered;
   }
   if (!EnoughSlots(state, generation)) return Outcome::kNoRoom;
   const auto [slot, loses_much] = ChooseSlot(state, generation);

@@ -9,6 +9,7 @@
 #include "engine/steps/admit.h"
 #include "engine/steps/checkpoint.h"
 #include "engine/steps/draft.h"
+#include "engine/steps/gate.h"
 #include "engine/steps/materialize.h"
 #include "engine/steps/pressure.h"
 #include "engine/steps/retire.h"
@@ -204,6 +205,7 @@ void Verify(EngineState& state, Generation& generation, std::vector<SampledToken
                  .message = "the model's memory could not take back a draft"});
   }
   generation.rate.AddTokens(n_sampled, now);
+  if (generation.session != nullptr) CountTokens(state, *generation.session, n_sampled);
   int32_t n_context = generation.sequence->n_tokens() - n_sampled;
   for (SampledToken& token : sampled) {
     Deliver(state, generation, std::move(token), ++n_context, now);

@@ -255,6 +255,7 @@ void ReleasePool(EngineState& state, const std::shared_ptr<PoolNode>& node) {
           {.status = 410, .type = "pool_released", .message = "the pool was released"});
   EvictPool(state, *node);
   ForgetCooled(state, *node);
+  state.governors.erase(node->id);
   state.pools.Release(node);
 }
 

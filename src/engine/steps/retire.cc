@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "engine/steps/change_pool.h"
 #include "engine/steps/embed.h"
+#include "engine/steps/gate.h"
 #include "engine/steps/materialize.h"
 #include "engine/steps/park.h"
 
@@ -23,6 +24,7 @@ SlotView LastView(const Generation& generation, const SlotView& before) {
 
 void ForgetSession(EngineState& state, Session& session) {
   POLYKV_CHECK(!session.running && session.n_waiting == 0);
+  EndAdmission(state, session);
   DropSessionCells(state, session);
   state.sessions.erase(SessionId(session.id));  // a copy: the key lives in the session
 }

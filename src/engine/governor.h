@@ -1,0 +1,20 @@
+// A pool with an admission policy governs its own sessions and those of the pools below it that
+// have no policy themselves.
+#pragma once
+
+#include <map>
+
+#include "admission/policy.h"
+#include "admission/settle.h"
+#include "base/types.h"
+
+namespace polykv {
+
+struct Governor {
+  AdmissionPolicy policy;
+  SettleTracker settle;
+};
+
+using Governors = std::map<PoolId, Governor>;  // by the pool that has the policy
+
+}  // namespace polykv

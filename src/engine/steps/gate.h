@@ -1,0 +1,30 @@
+// The admission gate: new sessions of pools with an enforced policy start only while its floor
+// holds.
+#pragma once
+
+#include "engine/state.h"
+
+namespace polykv {
+
+enum class Gate {
+  kOpen,
+  kHeld,      // waits: for an admission to settle, or in the pool's queue
+  kAnswered,  // was refused and has its answer
+};
+
+// Asks for a request that wants to start on `pool`; a session that was admitted before passes.
+Gate PassGate(EngineState& state, Generation& generation, const PoolNode& pool);
+
+// A request of the session starts: it is admitted, and what that costs others is measured.
+void CountAdmission(EngineState& state, Session& session);
+// It has decoded `n_tokens` more; and is forgotten.
+void CountTokens(EngineState& state, const Session& session, int32_t n_tokens);
+void EndAdmission(EngineState& state, const Session& session);
+
+// Once per step: what has settled by now is settled.
+void SettleAdmissions(EngineState& state);
+
+void HandleSetAdmission(EngineState& state, SetAdmission& command);
+void HandleAskCapacity(EngineState& state, AskCapacity& command);
+
+}  // namespace polykv
