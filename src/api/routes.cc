@@ -37,6 +37,7 @@ void AddRoutes(HttpServer* http, const Services* services) {
   AddControlRoutes(&server, services);
   AddStatusRoutes(http, services);
   AddMetricsRoutes(http, services);
+  AddTpsRoutes(http, services);
   AddStreamRoutes(http, services);
   AddToolRoutes(http, services);
   AddUnsupportedRoutes(http);

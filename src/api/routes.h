@@ -24,6 +24,7 @@ void AddControlRoutes(ModelRoutes* server, const Services* services);
 // These wake nobody.
 void AddStatusRoutes(HttpServer* server, const Services* services);
 void AddMetricsRoutes(HttpServer* server, const Services* services);
+void AddTpsRoutes(HttpServer* server, const Services* services);
 void AddStreamRoutes(HttpServer* server, const Services* services);
 void AddToolRoutes(HttpServer* server, const Services* services);
 

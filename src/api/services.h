@@ -32,6 +32,7 @@ struct Services {
   const Clock* clock = nullptr;      // the engine's
   std::function<int64_t()> unix_ms;  // wall clock, for time stamps in answers only
   int64_t started_unix_s = 0;
+  TimeUs tps_interval_us = 500'000;  // between two events of GET /polykv/tps
   AccessRules access;
   const ServerTools* tools = nullptr;  // null: none are offered
 

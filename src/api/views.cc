@@ -117,6 +117,26 @@ Json SlotJson(const SlotView& slot) {
   return json;
 }
 
+Json TpsJson(const EngineSnapshot& snapshot, int64_t unix_ms) {
+  Json sessions = Json::array();
+  for (const SessionView& session : snapshot.sessions) {
+    sessions.push_back(
+        {{"session_id", session.session_id},
+         {"pool_id", IdOrNull(session.pool_id)},
+         {"tps_ewma", PositiveOrNull(session.tps)},
+         {"state", session.state},
+         {"ctx_used", session.ctx_used},
+         {"ctx_total", session.ctx_total},
+         {"ctx_headroom_tokens", std::max(0, session.ctx_total - session.ctx_used)}});
+  }
+  return {{"ts", unix_ms},
+          {"aggregate_tps", snapshot.aggregate_tps},
+          {"mean_active_tps", PositiveOrNull(snapshot.mean_active_tps)},
+          {"n_active", snapshot.n_active},
+          {"n_warming", snapshot.n_warming},
+          {"sessions", std::move(sessions)}};
+}
+
 Json PoolTreeHead(const EngineSnapshot& snapshot) {
   Json memories = Json::array();
   for (const MemoryUse& memory : snapshot.memories) {

@@ -22,6 +22,8 @@ Json PoolJson(const PoolView& pool, const EngineSnapshot& snapshot, const WallCl
 Json SessionJson(const SessionView& session, const WallClock& wall);
 Json SlotJson(const SlotView& slot);
 
+// The document of GET /polykv/tps.
+Json TpsJson(const EngineSnapshot& snapshot, int64_t unix_ms);
 Json PolicyJson(const AdmissionPolicy& policy);
 
 // By decimal id or by name; null if there is none.

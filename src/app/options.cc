@@ -47,6 +47,8 @@ constexpr Declaration kDeclarations[] = {
     {"drain-ms", &Options::drain_ms, 0, kDayMs, "how long a stopping server lets streams run on"},
     {"prefill-chunk", &Options::prefill_chunk, 16, 65'536,
      "prompt tokens per step while other requests decode"},
+    {"tps-interval-ms", &Options::tps_interval_ms, 10, kDayMs,
+     "time between two events of GET /polykv/tps"},
     {"matmul", &Options::matmul, 0, 1,
      "1: multiply Q4_1 weights by our own kernel, with the same bits; 0: by ggml's"},
 };

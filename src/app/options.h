@@ -20,6 +20,7 @@ struct Options {
   int32_t max_waiting = 512;
   int32_t drain_ms = 30'000;
   int32_t prefill_chunk = 256;
+  int32_t tps_interval_ms = 500;
   int32_t matmul = 1;
 
   // Which of them came from the command line or the environment.

@@ -193,6 +193,7 @@ std::optional<Problem> Server::Boot() {
   config_ = config.value();
   if (std::optional<Problem> problem = Load()) return problem;
   services_.started_unix_s = UnixMs() / 1000;
+  services_.tps_interval_us = TimeUs{options_.tps_interval_ms} * 1000;
   return std::nullopt;
 }
 

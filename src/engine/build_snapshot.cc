@@ -128,6 +128,21 @@ void Join(EngineSnapshot& snapshot) {
 
 }  // namespace
 
+namespace {
+
+void AddRates(const EngineState& state, EngineSnapshot& snapshot) {
+  snapshot.aggregate_tps = state.throughput.TokensPerSecond(snapshot.now_us);
+  for (const auto& generation : state.running) {
+    if (generation->phase != Generation::Phase::kDecode) continue;
+    const double rate = generation->rate.TokensPerSecond(snapshot.now_us);
+    ++(rate > 0 ? snapshot.n_active : snapshot.n_warming);
+    snapshot.mean_active_tps += rate;
+  }
+  if (snapshot.n_active > 0) snapshot.mean_active_tps /= snapshot.n_active;
+}
+
+}  // namespace
+
 std::shared_ptr<const EngineSnapshot> BuildSnapshot(const EngineState& state, uint64_t version) {
   auto snapshot = std::make_shared<EngineSnapshot>();
   snapshot->now_us = state.now();
@@ -168,6 +183,7 @@ std::shared_ptr<const EngineSnapshot> BuildSnapshot(const EngineState& state, ui
                     [](const auto& generation) { return generation->parked.has_value(); }));
   snapshot->n_running = static_cast<int32_t>(state.running.size());
   snapshot->n_waiting = state.n_waiting();
+  AddRates(state, *snapshot);
   snapshot->counters = state.counters;
   return snapshot;
 }

@@ -135,6 +135,10 @@ struct EngineSnapshot {
   int32_t host_pools = 0;
   int64_t parked_bytes = 0;
   int32_t n_parked = 0;
+  double aggregate_tps = 0;    // of all streams together
+  double mean_active_tps = 0;  // over the decoding streams with a settled rate; 0: none
+  int32_t n_active = 0;        // those
+  int32_t n_warming = 0;       // and those without one
   int32_t n_running = 0;
   int32_t n_waiting = 0;
   Counters counters;

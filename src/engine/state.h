@@ -20,6 +20,7 @@
 #include "engine/host_store.h"
 #include "engine/sequence_cache.h"
 #include "engine/snapshot.h"
+#include "meter/throughput.h"
 #include "pool/pool_tree.h"
 #include "pool/seq_allocator.h"
 #include "session/generation.h"
@@ -114,6 +115,7 @@ struct EngineState {
   uint64_t next_session_number = 1;
   bool draining = false;
   Counters counters;
+  Throughput throughput;  // decoded tokens, each stream's first one left out
   double prefill_us_per_token =
       3'000;  // measured; the start is a guess that the first steps correct
 

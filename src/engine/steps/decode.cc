@@ -204,6 +204,8 @@ void Verify(EngineState& state, Generation& generation, std::vector<SampledToken
                  .type = "server_error",
                  .message = "the model's memory could not take back a draft"});
   }
+  const bool first = generation.timings.n_generated == 0;
+  state.throughput.AddTokens(n_sampled - (first ? 1 : 0), now);
   generation.rate.AddTokens(n_sampled, now);
   if (generation.session != nullptr) CountTokens(state, *generation.session, n_sampled);
   int32_t n_context = generation.sequence->n_tokens() - n_sampled;
