@@ -190,6 +190,29 @@ TEST_F(ForkEngineTest, ASnapshotTakesASessionThatDecodes) {
   ExpectExact(fork, prefix + "sub agent", snapshot.prefix_len + 3);
 }
 
+TEST_F(ForkEngineTest, ASnapshotBringsACooledSessionBack) {
+  EngineConfig config = DefaultConfig();
+  config.host_bytes = 1 << 20;
+  config.session_hot_ms = 100;
+  Build(config);
+  const PoolCreated root = MakePool(system_);
+  Handle talk = Submit({.prompt = system_ + "main",
+                        .n_predict = 8,
+                        .attach = {.pool = Name(root), .session_id = "main"}});
+  Finish(talk);
+  Handle other = Submit({.prompt = "other", .n_predict = 200});
+  Step(2);
+  clock_.AdvanceUs(500'000);
+  Step(2);
+  ASSERT_EQ(engine_->Snapshot()->host_sessions, 1) << "it was idle while another decoded";
+  const PoolCreated snapshot = TryCreate({.from_session = "main"}).value();
+  EXPECT_EQ(snapshot.prefix_len, 37 + 7);
+  EXPECT_EQ(snapshot.n_prefilled, 0);
+  EXPECT_EQ(engine_->Snapshot()->host_sessions, 0);
+  const std::string prefix = system_ + "main" + Alone(system_ + "main", 7);
+  ExpectExact(snapshot, prefix + "?", snapshot.prefix_len);
+}
+
 TEST_F(ForkEngineTest, ASnapshotUnderAParentIsItsFork) {
   const PoolCreated root = MakePool(system_);
   Handle talk = Submit({.prompt = system_ + "main",
