@@ -113,7 +113,7 @@ class SharingTrial {
     };
     for (const Part& part : parts) {
       for (Pos i = 0; i < part.n; ++i) {
-        batch.push_back({.token = tokens_[static_cast<size_t>(part.first + i)],
+        batch.push_back({.token = tokens_[static_cast<size_t>(part.first) + static_cast<size_t>(i)],
                          .pos = part.pos + i,
                          .seq = part.seq,
                          .output = part.asks && (i == 0 || i + 1 == part.n)});

@@ -123,7 +123,7 @@ class ForkEquivalence {
     Extend();
     for (const size_t d : {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{65},
                            prefix_.size() - 1, prefix_.size()}) {
-      Branch(d);
+      if (d <= prefix_.size()) Branch(d);
     }
     Chain();
     Snapshot();
@@ -233,7 +233,7 @@ class ForkEquivalence {
     AddMistake("one token too short", shorter, shorter);
     if (info().sharing != Sharing::kAtTip) return;
     // The right cells, if any, with the state of another text.
-    const Tokens wrong = First(text_, prefix_.size());
+    const Tokens wrong(text_.end() - Length(prefix_), text_.end());
     Fill(kOther, {}, wrong);
     std::vector<uint8_t> tip(backend_->StateSize(kOther, StateParts::kUnremovable));
     backend_->SaveState(kOther, StateParts::kUnremovable, tip);
