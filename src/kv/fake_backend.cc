@@ -225,15 +225,15 @@ DecodeStatus FakeBackend::Compute(const StepBatch& batch, bool all_are_outputs) 
     POLYKV_CHECK(entry.seq >= 0 && entry.seq < info_.n_seq_max);
     POLYKV_CHECK(entry.token >= 0 && entry.token < info_.n_vocab);
     cells_.Put(entry.seq, {.pos = entry.pos, .token = entry.token, .adapters = adapters_});
-    const uint64_t content = cells_.SeenContent(entry.seq);
     Recurrence& recurrence = recurrence_[static_cast<size_t>(entry.seq)];
     if (options_.recurrent) {
       const uint64_t cell = FakeCells::ContentOf(entry.pos, entry.token, adapters_);
       recurrence = {FakeCells::Mix(recurrence.mix ^ cell), entry.pos};
     }
-    const bool is_output = entry.output || all_are_outputs;
-    if (is_output) outputs_[static_cast<int32_t>(i)] = content + recurrence.mix;
-    embedded_[entry.seq] = content + recurrence.mix;
+    if (!entry.output && !all_are_outputs) continue;
+    const uint64_t content = cells_.SeenContent(entry.seq) + recurrence.mix;
+    outputs_[static_cast<int32_t>(i)] = content;
+    embedded_[entry.seq] = content;
   }
   n_decoded_tokens_ += batch.size();
   return DecodeStatus::kOk;

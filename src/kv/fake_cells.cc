@@ -24,7 +24,8 @@ FakeCells::FakeCells(int32_t n_cells, int32_t n_seq, int32_t n_swa, bool unified
       buffer_size_(static_cast<size_t>(unified ? n_cells : n_cells / n_seq)),
       slots_(unified ? buffer_size_ : buffer_size_ * static_cast<size_t>(n_seq)),
       first_free_(slots_.size() / buffer_size_),
-      content_(static_cast<size_t>(n_seq)) {
+      content_(static_cast<size_t>(n_seq)),
+      next_(static_cast<size_t>(n_seq)) {
   POLYKV_CHECK(n_seq <= static_cast<int32_t>(kMaxSeq));
 }
 
@@ -72,6 +73,7 @@ void FakeCells::Put(SeqId seq, const FakeCell& cell) {
   slots_[free].windows.set(static_cast<size_t>(seq), cell.in_window);
   ++n_used_;
   content_[static_cast<size_t>(seq)] += ContentOf(cell.pos, cell.token, cell.adapters);
+  next_[static_cast<size_t>(seq)] = std::max(next_[static_cast<size_t>(seq)], cell.pos + 1);
 }
 
 void FakeCells::Share(SeqId src, SeqId dst, Pos p0, Pos p1) {
@@ -89,6 +91,7 @@ void FakeCells::Share(SeqId src, SeqId dst, Pos p0, Pos p1) {
     content_[static_cast<size_t>(dst)] +=
         ContentOf(slot.cell.pos, slot.cell.token, slot.cell.adapters);
   }
+  FindNext(dst);
 }
 
 void FakeCells::Remove(SeqId seq, Pos p0, Pos p1) {
@@ -105,6 +108,7 @@ void FakeCells::Remove(SeqId seq, Pos p0, Pos p1) {
     content_[static_cast<size_t>(seq)] -=
         ContentOf(slot.cell.pos, slot.cell.token, slot.cell.adapters);
   }
+  FindNext(seq);
 }
 
 void FakeCells::Shift(SeqId seq, Pos p0, Pos p1, Pos delta) {
@@ -117,32 +121,35 @@ void FakeCells::Shift(SeqId seq, Pos p0, Pos p1, Pos delta) {
     cell.pos += delta;
     content += ContentOf(cell.pos, cell.token, cell.adapters);
   }
+  FindNext(seq);
 }
 
 // A sequence that loses a cell loses all before it, also those that others keep: what its window
 // has is without holes.
 void FakeCells::MoveWindows(const StepBatch& batch) {
   if (n_swa_ == 0) return;
-  const auto computes_in = [&](size_t buffer) {
-    return std::any_of(batch.begin(), batch.end(),
-                       [&](const BatchToken& entry) { return BufferOf(entry.seq) == buffer; });
-  };
-  std::map<SeqId, Pos> lost_up_to;
-  for (SeqId seq = 0; seq < static_cast<SeqId>(content_.size()); ++seq) {
-    if (!computes_in(BufferOf(seq))) continue;
-    const Pos next = NextPos(seq);
-    for (const Slot& slot : Buffer(seq)) {
-      const bool alone = slot.windows.test(static_cast<size_t>(seq)) && slot.windows.count() == 1;
-      if (!alone || next - slot.cell.pos < n_swa_) continue;
-      Pos& lost = lost_up_to.try_emplace(seq, -1).first->second;
-      lost = std::max(lost, slot.cell.pos);
-    }
+  std::vector<bool> computes(slots_.size() / buffer_size_);
+  for (const BatchToken& entry : batch) computes[BufferOf(entry.seq) / buffer_size_] = true;
+  std::vector<Pos> lost_up_to(content_.size(), -1);
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    if (!computes[i / buffer_size_] || slot.windows.count() != 1) continue;
+    const auto seq = static_cast<size_t>(OnlySequence(slot));
+    if (next_[seq] - slot.cell.pos < n_swa_) continue;
+    lost_up_to[seq] = std::max(lost_up_to[seq], slot.cell.pos);
   }
-  for (const auto& [seq, pos] : lost_up_to) {
+  for (size_t seq = 0; seq < content_.size(); ++seq) {
+    if (lost_up_to[seq] < 0) continue;
     for (Slot& slot : slots_) {
-      if (Holds(slot, seq, 0, pos + 1)) slot.windows.reset(static_cast<size_t>(seq));
+      if (slot.cell.pos <= lost_up_to[seq]) slot.windows.reset(seq);
     }
   }
+}
+
+SeqId FakeCells::OnlySequence(const Slot& slot) {
+  SeqId seq = 0;
+  while (!slot.windows.test(static_cast<size_t>(seq))) ++seq;
+  return seq;
 }
 
 std::vector<FakeCell> FakeCells::CellsOf(SeqId seq) const {
@@ -162,12 +169,12 @@ std::vector<Pos> FakeCells::Positions(SeqId seq) const {
   return positions;
 }
 
-Pos FakeCells::NextPos(SeqId seq) const {
-  Pos next = 0;
+void FakeCells::FindNext(SeqId seq) {
+  Pos& next = next_[static_cast<size_t>(seq)];
+  next = 0;
   for (const Slot& slot : Buffer(seq)) {
     if (slot.seqs.test(static_cast<size_t>(seq))) next = std::max(next, slot.cell.pos + 1);
   }
-  return next;
 }
 
 Pos FakeCells::MinPos(SeqId seq) const {
@@ -191,7 +198,7 @@ void FakeCells::SetWindow(SeqId seq, std::span<const Pos> positions) {
 uint64_t FakeCells::SeenContent(SeqId seq) const {
   uint64_t content = Content(seq);
   if (n_swa_ == 0) return content;
-  const Pos last = NextPos(seq) - 1;
+  const Pos last = next_[static_cast<size_t>(seq)] - 1;
   for (const Slot& slot : Buffer(seq)) {
     if (!Holds(slot, seq, last - n_swa_ + 1, kToEnd)) continue;
     if (slot.windows.test(static_cast<size_t>(seq))) continue;

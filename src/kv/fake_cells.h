@@ -63,8 +63,9 @@ class FakeCells {
   };
 
   bool Holds(const Slot& slot, SeqId seq, Pos p0, Pos p1) const;
-  size_t BufferOf(SeqId seq) const;  // its first slot
-  Pos NextPos(SeqId seq) const;      // behind the highest; 0: it has none
+  size_t BufferOf(SeqId seq) const;             // its first slot
+  static SeqId OnlySequence(const Slot& slot);  // whose window has it
+  void FindNext(SeqId seq);
   std::span<const Slot> Buffer(SeqId seq) const;
 
   const int32_t n_swa_;
@@ -73,6 +74,7 @@ class FakeCells {
   std::vector<Slot> slots_;
   std::vector<size_t> first_free_;  // per buffer: no slot before it is free
   std::vector<uint64_t> content_;   // per sequence: sum of a mix of its cells
+  std::vector<Pos> next_;           // per sequence: behind its highest position; 0: it has none
   int32_t n_used_ = 0;
 };
 
