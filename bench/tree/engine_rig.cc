@@ -42,9 +42,8 @@ PoolId EngineRig::Wait(const PoolChannel& channel) {
 }
 
 void EngineRig::Release(PoolId pool) {
-  engine_.Post(ChangePool{.action = ChangePool::Action::kRelease,
-                          .pool = std::to_string(pool),
-                          .force = true});
+  engine_.Post(ChangePool{
+      .action = ChangePool::Action::kRelease, .pool = std::to_string(pool), .force = true});
   engine_.RunOneStep();
 }
 
@@ -52,7 +51,7 @@ std::shared_ptr<GenerationChannel> EngineRig::Submit(std::vector<Token> prompt, 
                                                      const AttachSpec& attach) {
   auto request = std::make_unique<GenerationRequest>();
   request->prompt = std::move(prompt);
-  request->sampler = std::make_unique<FixedSampler>();
+  request->sampler = make_sampler_();
   request->n_predict = n_predict;
   request->attach = attach;
   auto channel = request->channel;

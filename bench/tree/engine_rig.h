@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -25,10 +27,13 @@ class FixedSampler final : public Sampler {
 // `n` tokens that depend on `seed`, each known to every model.
 std::vector<Token> SomeTokens(int32_t n, uint64_t seed);
 
+using MakeSampler = std::function<std::unique_ptr<Sampler>()>;
+
 class EngineRig {
  public:
-  EngineRig(ModelBackend* backend, const EngineConfig& config)
-      : engine_(backend, &clock_, config) {}
+  EngineRig(ModelBackend* backend, const EngineConfig& config,
+            MakeSampler make_sampler = &std::make_unique<FixedSampler>)
+      : make_sampler_(std::move(make_sampler)), engine_(backend, &clock_, config) {}
 
   Engine& engine() { return engine_; }
   TimeUs now() const { return clock_.NowUs(); }
@@ -46,6 +51,7 @@ class EngineRig {
   static bool Ended(GenerationChannel& channel);
 
  private:
+  const MakeSampler make_sampler_;
   SteadyClock clock_;
   Engine engine_;
 };

@@ -55,8 +55,8 @@ DecodeStatus FilledBackend::FillBatch(const StepBatch& batch) {
 
 DecodeStatus FilledBackend::Decode(const StepBatch& batch) {
   began_at_ = clock_->NowUs();
-  const bool has_output = std::any_of(batch.begin(), batch.end(),
-                                      [](const BatchToken& token) { return token.output; });
+  const bool has_output =
+      std::any_of(batch.begin(), batch.end(), [](const BatchToken& token) { return token.output; });
   const bool computed = has_output && computes_ == Computes::kOutputs;
   const DecodeStatus status = computed ? inner_->Decode(batch) : FillBatch(batch);
   ended_at_ = clock_->NowUs();
@@ -64,6 +64,7 @@ DecodeStatus FilledBackend::Decode(const StepBatch& batch) {
 }
 
 void FilledBackend::Sample(std::span<SampleJob> jobs) {
+  if (computes_ == Computes::kOutputs) return inner_->Sample(jobs);
   for (SampleJob& job : jobs) job.Run();
 }
 

@@ -1,5 +1,5 @@
-// A backend that fills cells instead of computing them, for measurements that hang on how many cells
-// there are and not on what is in them.
+// A backend that fills cells instead of computing them, for measurements that hang on how many
+// cells there are and not on what is in them.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ class FilledBackend final : public ModelBackend {
   };
   static constexpr int32_t kBlock = 2'048;  // cells of the saved state
 
-  // `inner` and `clock` outlive it. Computes kBlock tokens. REQUIRES: nothing is in the cache, which
-  // has room for a block besides what is filled; unified, any range can be shared and moved.
+  // `inner` and `clock` outlive it. Computes kBlock tokens. REQUIRES: nothing is in the cache,
+  // which has room for a block besides what is filled; unified, any range can be shared and moved.
   FilledBackend(ModelBackend* inner, const Clock* clock, Computes computes);
 
   // When the last Decode began and ended.

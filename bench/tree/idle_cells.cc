@@ -12,9 +12,9 @@
 namespace polykv {
 namespace {
 
-constexpr int32_t kBlock = 2'048;    // cells of an idle sequence
-constexpr int32_t kPrompt = 64;      // of a stream
-constexpr int32_t kSpare = 8'192;    // cells for the streams
+constexpr int32_t kBlock = 2'048;  // cells of an idle sequence
+constexpr int32_t kPrompt = 64;    // of a stream
+constexpr int32_t kSpare = 8'192;  // cells for the streams
 constexpr Token kToken = 100;
 
 // Sequences [0, n_streams) decode, those behind them idle.

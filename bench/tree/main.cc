@@ -15,8 +15,7 @@ namespace {
 void RunShare(const std::string& model, bool quick) {
   ShareCostPlan plan;
   if (quick) plan = {.cells = {2'048, 8'192}, .holders = {1, 16}, .runs = 3};
-  const ModelOptions options{
-      .path = model, .n_ctx = plan.n_ctx(), .n_seq_max = plan.n_seq_max()};
+  const ModelOptions options{.path = model, .n_ctx = plan.n_ctx(), .n_seq_max = plan.n_seq_max()};
   MeasureShareCost(MakeFake(options).get(), "fake", plan);
   MeasureShareCost(LoadModelOrExit(options).get(), "llama", plan);
 }
@@ -24,9 +23,9 @@ void RunShare(const std::string& model, bool quick) {
 void RunGap(const std::string& model, bool quick) {
   TokenGapPlan plan;
   if (quick) plan = {.cells = {32'768}, .steps = 4};
-  const auto backend = LoadModelOrExit(
-      {.path = model, .n_ctx = plan.n_ctx(), .n_seq_max = plan.n_seq_max()});
-  MeasureTokenGap(backend.get(), plan);
+  const auto backend =
+      LoadModelOrExit({.path = model, .n_ctx = plan.n_ctx(), .n_seq_max = plan.n_seq_max()});
+  MeasureTokenGap(*backend, plan);
 }
 
 void RunStep(const std::string& /*model*/, bool quick) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kv/fake_backend.h"
+#include "llama/llama_sampler.h"
 #include "log.h"
 
 namespace polykv {
@@ -40,6 +41,13 @@ std::unique_ptr<LlamaBackend> LoadModelOrExit(const ModelOptions& options) {
     std::exit(1);
   }
   return std::move(backend.value());
+}
+
+std::unique_ptr<Sampler> MakeSampler(LlamaBackend& backend) {
+  common_params_sampling params = backend.params().sampling;
+  params.logit_bias = backend.logit_bias_eog();
+  return MakeLlamaSampler(backend, params, /*n_probs=*/0, /*post_sampling_probs=*/false,
+                          /*special=*/false);
 }
 
 std::unique_ptr<ModelBackend> MakeFake(const ModelOptions& options) {

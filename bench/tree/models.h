@@ -20,6 +20,9 @@ struct ModelOptions {
 // On all cores, in a unified cache; ends the program with a message if it cannot be loaded.
 std::unique_ptr<LlamaBackend> LoadModelOrExit(const ModelOptions& options);
 
+// Of a request with default settings.
+std::unique_ptr<Sampler> MakeSampler(LlamaBackend& backend);
+
 // Of the same size, without a model.
 std::unique_ptr<ModelBackend> MakeFake(const ModelOptions& options);
 

@@ -13,8 +13,8 @@ struct StepCostPlan {
 };
 
 // The engine's own time for a step of four decoding streams beside so many pools and sessions that
-// idle. A row for each pair: on the engine's own thread, as it serves, and by hand, where every step
-// publishes a snapshot. Each the best of the rounds, which alternate between the pairs.
+// idle. A row for each pair: on the engine's own thread, as it serves, and by hand, where every
+// step publishes a snapshot. Each the best of the rounds, which alternate between the pairs.
 void MeasureStepCost(const StepCostPlan& plan);
 
 }  // namespace polykv

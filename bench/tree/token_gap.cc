@@ -6,6 +6,7 @@
 #include "tree/engine_rig.h"
 #include "tree/filled_backend.h"
 #include "tree/median.h"
+#include "tree/models.h"
 #include "tree/report.h"
 
 namespace polykv {
@@ -27,10 +28,10 @@ EngineConfig ConfigOf(const TokenGapPlan& plan) {
 // A stream that decodes, and a pool.
 class Scene {
  public:
-  Scene(ModelBackend* model, const EngineConfig& config, int32_t n_cells, int32_t n_steps)
+  Scene(LlamaBackend& model, const EngineConfig& config, int32_t n_cells, int32_t n_steps)
       : n_steps_(n_steps),
-        filled_(model, &clock_, FilledBackend::Computes::kOutputs),
-        rig_(&filled_, config),
+        filled_(&model, &clock_, FilledBackend::Computes::kOutputs),
+        rig_(&filled_, config, [&model] { return MakeSampler(model); }),
         tokens_(SomeTokens(n_cells, 1)) {
     pool_ = rig_.Wait(rig_.PostPool({.tokens = tokens_}));
     rig_.Submit(SomeTokens(kStreamPrompt, 2), -1, {});
@@ -39,8 +40,8 @@ class Scene {
   }
 
   struct Added {
-    double us = 0;   // the longest pause while it took over the cells, without the usual one
-    int n_steps = 0;  // that it took
+    double us = 0;      // the longest pause while it took over the cells, without the usual one
+    int n_steps = 0;    // that it took
     double end_us = 0;  // the same when it gave them up
   };
   Added Attach() {
@@ -56,14 +57,13 @@ class Scene {
     const auto channel =
         rig_.PostPool({.parent = std::to_string(pool_), .append = true, .unique = true});
     PoolId fork = kNoPool;
-    Added added = Watch([&] {
+    Added added = Watch([&, n = n_steps_]() mutable {  // its cells may come after the answer
       const auto created = channel->Next(std::chrono::milliseconds(0));
       if (created) fork = created->value().pool_id;
-      return created.has_value();
+      return fork != kNoPool && n-- == 0;
     });
-    rig_.engine().Post(ChangePool{.action = ChangePool::Action::kRelease,
-                                  .pool = std::to_string(fork),
-                                  .force = true});
+    rig_.engine().Post(ChangePool{
+        .action = ChangePool::Action::kRelease, .pool = std::to_string(fork), .force = true});
     added.end_us = Watch([n = n_steps_]() mutable { return n-- == 0; }).us;
     return added;
   }
@@ -113,15 +113,16 @@ int32_t TokenGapPlan::n_ctx() const {
 
 int32_t TokenGapPlan::n_seq_max() const { return ConfigOf(*this).n_seq_max() + 1; }
 
-void MeasureTokenGap(ModelBackend* model, const TokenGapPlan& plan) {
+void MeasureTokenGap(LlamaBackend& model, const TokenGapPlan& plan) {
   for (const int32_t n_cells : plan.cells) {
     for (const bool in_pieces : {false, true}) {
       Say("token gap, %d cells, %s", n_cells, in_pieces ? "in pieces" : "in one go");
       EngineConfig config = ConfigOf(plan);
+      if (!in_pieces) config.share_us = std::numeric_limits<TimeUs>::max();
       Scene scene(model, config, n_cells, plan.steps);
       ReportGap(n_cells, in_pieces, "attach", scene.Attach());
       ReportGap(n_cells, in_pieces, "fork", scene.Fork());
-      for (SeqId seq = 0; seq < model->info().n_seq_max; ++seq) model->RemoveRange(seq, 0, kToEnd);
+      for (SeqId seq = 0; seq < model.info().n_seq_max; ++seq) model.RemoveRange(seq, 0, kToEnd);
     }
   }
 }

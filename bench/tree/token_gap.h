@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kv/model_backend.h"
+#include "llama/llama_backend.h"
 
 namespace polykv {
 
@@ -15,9 +15,9 @@ struct TokenGapPlan {
   int32_t n_seq_max() const;
 };
 
-// What a share adds to the time between two tokens of a stream that decodes: the longest time between
-// the end of one Decode and the begin of the next, less the median without a share. A row for the
-// attach of a request and for a fork, in one go and in the engine's pieces.
-void MeasureTokenGap(ModelBackend* model, const TokenGapPlan& plan);
+// What a share adds to the time between two tokens of a stream that decodes: the longest time
+// between the end of one Decode and the begin of the next, less the median without a share. A row
+// for the attach of a request and for a fork, in one go and in the engine's pieces.
+void MeasureTokenGap(LlamaBackend& model, const TokenGapPlan& plan);
 
 }  // namespace polykv

@@ -191,8 +191,9 @@ class Engine::Impl {
 
   std::map<SeqId, int32_t> Holdings() const {
     std::map<SeqId, int32_t> holdings;
-    const auto add = [&holdings](SeqId seq, int32_t n_tokens) {
-      if (n_tokens > 0) POLYKV_CHECK(holdings.emplace(seq, n_tokens).second);
+    const auto add = [&](SeqId seq, int32_t n_tokens) {
+      const int32_t n_arrived = state_.cache.shares().Arrived(seq, n_tokens);
+      if (n_arrived > 0) POLYKV_CHECK(holdings.emplace(seq, n_arrived).second);
     };
     for (const Slot& slot : state_.slots) add(slot.own.id, slot.own.n_tokens());
     for (const auto& [id, session] : state_.sessions) {

@@ -31,6 +31,10 @@ struct EngineConfig {
   bool clear_idle_slots = false;        // … and leave the cache
   CheckpointLimits checkpoints;         // of each sequence, where the model needs them
   int32_t prefill_chunk = 256;          // prompt tokens per step while others decode
+  // A share goes on for that long in a step while others decode, at least for a piece of it: at
+  // 0.4 µs per cell no token is more than 5 ms late.
+  TimeUs share_us = 3'000;
+  int32_t share_piece = 4'096;        // cells
   int32_t first_stretch = 64;         // cells kept for the start of decoding when a request starts
   int32_t max_waiting = 512;          // waiting requests beyond that: 503
   int64_t grace_ms = 30'000;          // a pool without references lives on that long

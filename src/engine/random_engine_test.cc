@@ -23,6 +23,8 @@ class RandomEngineTest : public EngineTest, public ::testing::WithParamInterface
     config.n_ctx_plain = 600;
     config.n_ctx_session = 600;
     config.prefill_chunk = 24;
+    config.share_piece = 16;  // the more shares are under way at a time
+    config.share_us = 0;
     config.grace_ms = 200;
     config.session_idle_ms = 2'000;
     config.session_hot_ms = 100;

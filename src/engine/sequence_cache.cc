@@ -9,26 +9,26 @@ namespace polykv {
 
 void SequenceCache::Share(Sequence& sequence, const std::shared_ptr<PoolNode>& pool, Pos length) {
   POLYKV_CHECK(sequence.id != kNoSeq && sequence.tokens.empty());
-  sequence.lease = pools_->Attach(pool, backend_->info().unified ? length : 0);
-  backend_->ShareRange(pool->seq, sequence.id, 0, length);
+  sequence.lease = pools_->Attach(pool, shares_.info().unified ? length : 0);
+  shares_.Share(pool->seq, sequence.id, length);
   sequence.tokens.assign(pool->prefix.tokens.begin(), pool->prefix.tokens.begin() + length);
   private_cells_ += sequence.n_private();
 }
 
 ShareVerdict SequenceCache::MayShare(SeqId source, Pos length, Pos wanted,
                                      bool tokens_remain) const {
-  const ModelInfo& info = backend_->info();
+  const ModelInfo& info = shares_.info();
   if (info.sharing == Sharing::kOff) return {.reason = info.sharing_reason.c_str()};
   return ShareablePrefix({.sharing = info.sharing,
                           .n_swa = info.n_swa,
                           .length = length,
-                          .min_pos = backend_->MinPos(source)},
+                          .min_pos = shares_.MinPos(source)},
                          wanted, tokens_remain);
 }
 
 void SequenceCache::Branch(PoolNode& pool, Pos length) {
-  backend_->ShareRange(pool.parent->seq, pool.seq, 0, length);
-  if (backend_->info().unified) {
+  shares_.Share(pool.parent->seq, pool.seq, length);
+  if (shares_.info().unified) {
     pools_->BeginOn(pool, pools_->Attach(pool.parent, length));
   } else {
     pools_->AddMaterialized(pool, length);
@@ -36,8 +36,8 @@ void SequenceCache::Branch(PoolNode& pool, Pos length) {
 }
 
 void SequenceCache::Regain(PoolNode& pool, SeqId holder, Pos length) {
-  backend_->ShareRange(holder, pool.seq, 0, length);
-  if (backend_->info().unified) {
+  shares_.Share(holder, pool.seq, length);
+  if (shares_.info().unified) {
     pools_->BeginOnLeases(pool, length);
   } else {
     pools_->AddMaterialized(pool, length);
@@ -45,8 +45,8 @@ void SequenceCache::Regain(PoolNode& pool, SeqId holder, Pos length) {
 }
 
 void SequenceCache::Snapshot(Sequence& from, const std::shared_ptr<PoolNode>& pool) {
-  backend_->CloneSequence(from.id, pool->seq);
-  if (!backend_->info().unified) {
+  shares_.Clone(from.id, pool->seq, from.n_tokens());
+  if (!shares_.info().unified) {
     pools_->AddMaterialized(*pool, pool->length());
     return;
   }
@@ -57,10 +57,10 @@ void SequenceCache::Snapshot(Sequence& from, const std::shared_ptr<PoolNode>& po
 void SequenceCache::ShareFrom(Sequence& from, Sequence& to, Pos length) {
   POLYKV_CHECK(to.id != kNoSeq && to.tokens.empty());
   POLYKV_CHECK(length > 0 && length <= from.n_tokens());
-  backend_->ShareRange(from.id, to.id, 0, length);
+  shares_.Share(from.id, to.id, length);
   to.tokens.assign(from.tokens.begin(), from.tokens.begin() + length);
   to.adapters = from.adapters;
-  if (!backend_->info().unified) {
+  if (!shares_.info().unified) {
     private_cells_ += length;
     return;
   }
@@ -77,11 +77,11 @@ void SequenceCache::SealPrivate(Sequence& sequence) {
 
 void SequenceCache::Clone(Sequence& from, Sequence& to) {
   Clear(to);
-  backend_->CloneSequence(from.id, to.id);
+  shares_.Clone(from.id, to.id, from.n_tokens());
   to.tokens = from.tokens;
   to.adapters = from.adapters;
   to.gap_end = from.gap_end;
-  if (!backend_->info().unified) {
+  if (!shares_.info().unified) {
     private_cells_ += to.n_private();
     return;
   }
@@ -102,8 +102,8 @@ ResumePoint SequenceCache::FindResume(const Sequence& sequence, Pos n_common,
   return FindResume(sequence.checkpoints,
                     {.n_common = n_common,
                      .has_new_tokens = has_new_tokens,
-                     .min_pos = backend_->MinPos(sequence.id),
-                     .n_swa = backend_->info().n_swa},
+                     .min_pos = shares_.MinPos(sequence.id),
+                     .n_swa = shares_.info().n_swa},
                     sequence.gap_end);
 }
 
@@ -114,7 +114,7 @@ ResumePoint SequenceCache::FindResume(const SavedSequence& saved, Pos n_common,
                     {.n_common = n_common,
                      .has_new_tokens = has_new_tokens,
                      .min_pos = saved.min_pos,
-                     .n_swa = backend_->info().n_swa},
+                     .n_swa = shares_.info().n_swa},
                     GapEnd(saved));
 }
 
@@ -124,16 +124,16 @@ ResumePoint SequenceCache::FindResume(std::span<const Checkpoint> checkpoints,
   ResumeInput behind_gap = input;
   behind_gap.min_pos = std::max(input.min_pos, gap_end);
   const Pos next = input.n_common - (input.has_new_tokens ? 0 : 1);
-  if (next + 1 - backend_->info().saved_window >= behind_gap.min_pos) {
+  if (next + 1 - shares_.info().saved_window >= behind_gap.min_pos) {
     return {.n_tokens = input.n_common, .valid_until = input.n_common};
   }
-  behind_gap.n_swa = backend_->info().saved_window;
+  behind_gap.n_swa = shares_.info().saved_window;
   return FindResumePoint(checkpoints, behind_gap);
 }
 
 Pos SequenceCache::GapEnd(const SavedSequence& saved) const {
   const auto n_tokens = static_cast<Pos>(saved.tokens.size());
-  const Pos window = backend_->info().saved_window;
+  const Pos window = shares_.info().saved_window;
   return window > 0 ? std::max(0, n_tokens - window) : 0;
 }
 
@@ -142,13 +142,14 @@ Pos SequenceCache::Rewind(Sequence& sequence, const ResumePoint& point, Pos leng
   bool done = true;
   if (point.checkpoint) {
     const Checkpoint& checkpoint = sequence.checkpoints[*point.checkpoint];
-    done = backend_->LoadState(sequence.id, StateParts::kUnremovable, checkpoint.state->span());
+    done = shares_.Settled(sequence.id)
+               .LoadState(sequence.id, StateParts::kUnremovable, checkpoint.state->span());
   }
   done = done && (length == 0 || length == sequence.n_tokens() ||
-                  backend_->RemoveRange(sequence.id, length, kToEnd));
+                  shares_.Settled(sequence.id).RemoveRange(sequence.id, length, kToEnd));
   if (!done || length == 0) {
     length = 0;
-    backend_->RemoveRange(sequence.id, 0, kToEnd);
+    shares_.Settled(sequence.id).RemoveRange(sequence.id, 0, kToEnd);
   }
   KeepFirst(sequence, length);
   std::erase_if(sequence.checkpoints, [&](const Checkpoint& checkpoint) {
@@ -161,7 +162,7 @@ Result<int64_t> SequenceCache::LoadFile(Sequence& sequence, std::vector<Token> t
                                         const std::string& path) {
   if (sequence.lease.length() > 0) Clear(sequence);
   const auto n_tokens = static_cast<int32_t>(tokens.size());
-  Result<int64_t> n_bytes = backend_->LoadSequence(sequence.id, n_tokens, path);
+  Result<int64_t> n_bytes = shares_.Settled(sequence.id).LoadSequence(sequence.id, n_tokens, path);
   if (!n_bytes.ok()) return n_bytes;
   private_cells_ += n_tokens - sequence.n_tokens();
   sequence.tokens = std::move(tokens);
@@ -194,24 +195,25 @@ void SequenceCache::KeepFirst(Sequence& sequence, Pos length) {
 void SequenceCache::AddCheckpoint(Sequence& sequence, int64_t task_id,
                                   const CheckpointLimits& limits) {
   MakeRoomForCheckpoint(sequence.checkpoints, limits, task_id, sequence.n_tokens());
-  const size_t size = backend_->StateSize(sequence.id, StateParts::kUnremovable);
+  const size_t size = shares_.Settled(sequence.id).StateSize(sequence.id, StateParts::kUnremovable);
   auto state = std::make_shared<HostBytes>(size);
   if (state->size() != size) return;
-  backend_->SaveState(sequence.id, StateParts::kUnremovable, state->span());
+  shares_.Settled(sequence.id).SaveState(sequence.id, StateParts::kUnremovable, state->span());
   sequence.checkpoints.push_back({.task_id = task_id,
                                   .n_tokens = sequence.n_tokens(),
-                                  .min_pos = backend_->MinPos(sequence.id),
+                                  .min_pos = shares_.MinPos(sequence.id),
                                   .state = std::move(state)});
 }
 
-bool SequenceCache::Save(const Sequence& sequence, const Place& place) const {
-  SavedSequence* saved = place({.tokens = sequence.tokens,
-                                .min_pos = backend_->MinPos(sequence.id),
-                                .adapters = sequence.adapters,
-                                .checkpoints = sequence.checkpoints},
-                               backend_->StateSize(sequence.id, StateParts::kAll));
+bool SequenceCache::Save(const Sequence& sequence, const Place& place) {
+  SavedSequence* saved =
+      place({.tokens = sequence.tokens,
+             .min_pos = shares_.MinPos(sequence.id),
+             .adapters = sequence.adapters,
+             .checkpoints = sequence.checkpoints},
+            shares_.Settled(sequence.id).StateSize(sequence.id, StateParts::kAll));
   if (saved == nullptr) return false;
-  backend_->SaveState(sequence.id, StateParts::kAll, saved->state.span());
+  shares_.Settled(sequence.id).SaveState(sequence.id, StateParts::kAll, saved->state.span());
   return true;
 }
 
@@ -226,18 +228,19 @@ bool SequenceCache::MoveOut(Sequence& sequence, const Place& place) {
   const Pos begin = SavesEnds() ? sequence.lease.length() : 0;
   const bool has_cells = sequence.n_tokens() > begin;
   const SeqId exposed = Expose(sequence.id, begin);
-  SavedSequence* saved = place({.tokens = sequence.tokens,
-                                .begin = begin,
-                                .min_pos = backend_->MinPos(sequence.id),
-                                .adapters = sequence.adapters,
-                                .checkpoints = sequence.checkpoints},
-                               has_cells ? backend_->StateSize(exposed, StateParts::kAll) : 0);
+  SavedSequence* saved =
+      place({.tokens = sequence.tokens,
+             .begin = begin,
+             .min_pos = shares_.MinPos(sequence.id),
+             .adapters = sequence.adapters,
+             .checkpoints = sequence.checkpoints},
+            has_cells ? shares_.Settled(exposed).StateSize(exposed, StateParts::kAll) : 0);
   if (saved != nullptr && has_cells) {
-    backend_->SaveState(exposed, StateParts::kAll, saved->state.span());
+    shares_.Settled(exposed).SaveState(exposed, StateParts::kAll, saved->state.span());
   }
   Hide(exposed);
   if (saved == nullptr) return false;
-  POLYKV_CHECK(backend_->RemoveRange(sequence.id, begin, kToEnd));
+  POLYKV_CHECK(shares_.Settled(sequence.id).RemoveRange(sequence.id, begin, kToEnd));
   KeepFirst(sequence, begin);
   sequence.checkpoints.clear();
   return true;
@@ -245,11 +248,11 @@ bool SequenceCache::MoveOut(Sequence& sequence, const Place& place) {
 
 bool SequenceCache::MoveOutShared(Sequence& sequence, SavedSequence& saved, int64_t max_bytes) {
   POLYKV_CHECK(sequence.n_tokens() == saved.begin && saved.begin > 0);
-  const size_t size = backend_->StateSize(sequence.id, StateParts::kAll);
+  const size_t size = shares_.Settled(sequence.id).StateSize(sequence.id, StateParts::kAll);
   if (static_cast<int64_t>(size) > max_bytes) return false;
   saved.shared_state = HostBytes(size);
   if (saved.shared_state.size() != size) return false;
-  backend_->SaveState(sequence.id, StateParts::kAll, saved.shared_state.span());
+  shares_.Settled(sequence.id).SaveState(sequence.id, StateParts::kAll, saved.shared_state.span());
   Clear(sequence);
   return true;
 }
@@ -257,10 +260,10 @@ bool SequenceCache::MoveOutShared(Sequence& sequence, SavedSequence& saved, int6
 bool SequenceCache::MoveIn(Sequence& sequence, const SavedSequence& saved) {
   const bool alone = sequence.tokens.empty() && saved.begin > 0;
   POLYKV_CHECK(sequence.n_tokens() == saved.begin || (alone && saved.shared_state.size() > 0));
-  bool loaded =
-      !alone || backend_->LoadState(sequence.id, StateParts::kAll, saved.shared_state.span());
+  bool loaded = !alone || shares_.Settled(sequence.id)
+                              .LoadState(sequence.id, StateParts::kAll, saved.shared_state.span());
   loaded = loaded && LoadBehind(sequence.id, saved);
-  if (!loaded && alone) backend_->RemoveRange(sequence.id, 0, kToEnd);
+  if (!loaded && alone) shares_.Settled(sequence.id).RemoveRange(sequence.id, 0, kToEnd);
   if (!loaded) return false;
   private_cells_ += static_cast<int32_t>(saved.tokens.size()) - sequence.n_tokens();
   sequence.tokens = saved.tokens;
@@ -271,7 +274,7 @@ bool SequenceCache::MoveIn(Sequence& sequence, const SavedSequence& saved) {
 }
 
 bool SequenceCache::CanSave(const PoolNode& pool) const {
-  const ModelInfo& info = backend_->info();
+  const ModelInfo& info = shares_.info();
   if (info.saved_window == 0) return SavedBegin(pool) == 0 || SavesEnds();
   return SavedBegin(pool) == 0 && info.n_swa > 0;  // the lowest position tells what is missing
 }
@@ -280,15 +283,17 @@ bool SequenceCache::SavePool(const PoolNode& pool, const Place& place) {
   POLYKV_CHECK(CanSave(pool) && pool.residency == Residency::kResident);
   const Pos begin = SavedBegin(pool);
   const SeqId exposed = Expose(pool.seq, begin);
-  SavedSequence* saved = place({.begin = begin}, backend_->StateSize(exposed, StateParts::kAll));
-  if (saved != nullptr) backend_->SaveState(exposed, StateParts::kAll, saved->state.span());
+  SavedSequence* saved =
+      place({.begin = begin}, shares_.Settled(exposed).StateSize(exposed, StateParts::kAll));
+  if (saved != nullptr)
+    shares_.Settled(exposed).SaveState(exposed, StateParts::kAll, saved->state.span());
   Hide(exposed);
   return saved != nullptr;
 }
 
 bool SequenceCache::CanLoad(const PoolNode& pool, const SavedSequence& saved) const {
   if (pool.residency != Residency::kMaterializing || saved.begin != pool.shared_len) return false;
-  return pool.n_materialized == pool.shared_len || !backend_->info().unified;
+  return pool.n_materialized == pool.shared_len || !shares_.info().unified;
 }
 
 bool SequenceCache::LoadPool(PoolNode& pool, const SavedSequence& saved) {
@@ -303,35 +308,38 @@ Pos SequenceCache::SavedBegin(const PoolNode& pool) {
 }
 
 bool SequenceCache::SavesEnds() const {
-  const ModelInfo& info = backend_->info();
+  const ModelInfo& info = shares_.info();
   const bool has_ends = info.sharing == Sharing::kAnyPosition || info.sharing == Sharing::kWindow;
   return scratch_ != kNoSeq && info.unified && info.removes_ends && has_ends;
 }
 
-SeqId SequenceCache::Expose(SeqId seq, Pos begin) const {
+SeqId SequenceCache::Expose(SeqId seq, Pos begin) {
   if (begin == 0) return seq;
-  backend_->ShareRange(seq, scratch_, begin, kToEnd);
+  shares_.Settled(seq).ShareRange(seq, scratch_, begin, kToEnd);
   return scratch_;
 }
 
-void SequenceCache::Hide(SeqId exposed) const {
-  if (exposed == scratch_) backend_->RemoveRange(scratch_, 0, kToEnd);
+void SequenceCache::Hide(SeqId exposed) {
+  if (exposed == scratch_) shares_.Settled(scratch_).RemoveRange(scratch_, 0, kToEnd);
 }
 
 bool SequenceCache::LoadBehind(SeqId seq, const SavedSequence& saved) {
   if (saved.state.size() == 0) return true;
   const SeqId target = saved.begin == 0 ? seq : scratch_;
-  const bool loaded = backend_->LoadState(target, StateParts::kAll, saved.state.span());
-  if (loaded && target != seq) backend_->ShareRange(target, seq, saved.begin, kToEnd);
-  if (!loaded || target != seq) backend_->RemoveRange(target, 0, kToEnd);
+  const bool loaded =
+      shares_.Settled(target).LoadState(target, StateParts::kAll, saved.state.span());
+  if (loaded && target != seq) {
+    shares_.Settled(target).ShareRange(target, seq, saved.begin, kToEnd);
+  }
+  if (!loaded || target != seq) shares_.Settled(target).RemoveRange(target, 0, kToEnd);
   return loaded;
 }
 
 void SequenceCache::Shift(Sequence& sequence, Pos p0, Pos p1) {
   POLYKV_CHECK(sequence.lease.length() == 0);
   POLYKV_CHECK(p0 >= 0 && p0 <= p1 && p1 <= sequence.n_tokens());
-  POLYKV_CHECK(backend_->RemoveRange(sequence.id, p0, p1));
-  backend_->ShiftPositions(sequence.id, p1, kToEnd, p0 - p1);
+  POLYKV_CHECK(shares_.Settled(sequence.id).RemoveRange(sequence.id, p0, p1));
+  shares_.Settled(sequence.id).ShiftPositions(sequence.id, p1, kToEnd, p0 - p1);
   sequence.tokens.erase(sequence.tokens.begin() + p0, sequence.tokens.begin() + p1);
   sequence.checkpoints.clear();
   private_cells_ -= p1 - p0;
@@ -344,7 +352,7 @@ void SequenceCache::Append(Sequence& sequence, std::span<const Token> tokens) {
 
 SeqId SequenceCache::DropPool(PoolNode& pool) {
   const SeqId seq = pools_->DropCells(pool);
-  if (seq != kNoSeq) backend_->RemoveRange(seq, 0, kToEnd);
+  if (seq != kNoSeq) shares_.Settled(seq).RemoveRange(seq, 0, kToEnd);
   return seq;
 }
 

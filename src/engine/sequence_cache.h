@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/share_queue.h"
 #include "kv/model_backend.h"
 #include "pool/pool_tree.h"
 #include "pool/share_rule.h"
@@ -26,12 +27,17 @@ class SequenceCache {
 
   // `scratch`: a sequence of nobody's, empty between calls; kNoSeq: there is none.
   SequenceCache(ModelBackend* backend, PoolTree* pools, SeqId scratch)
-      : backend_(backend), pools_(pools), scratch_(scratch) {}
+      : shares_(backend), pools_(pools), scratch_(scratch) {}
 
-  int32_t total() const { return backend_->info().n_ctx; }
+  int32_t total() const { return shares_.info().n_ctx; }
   int32_t used() const { return pools_->cells() + private_cells_; }
   int32_t free() const { return total() - used(); }
   int32_t private_cells() const { return private_cells_; }
+
+  // What is shared may arrive later than a call here returns. Everything here sees it as done; a
+  // sequence that waits for cells must not compute.
+  ShareQueue& shares() { return shares_; }
+  const ShareQueue& shares() const { return shares_; }
 
   // Cells [0, length) of the pool become the sequence's too; metadata only. In a split cache it
   // gets a copy of its own, and its lease, of no length, keeps the pool in use.
@@ -94,7 +100,7 @@ class SequenceCache {
   void AddCheckpoint(Sequence& sequence, int64_t task_id, const CheckpointLimits& limits);
 
   // A copy of the sequence, shared cells included. False: it has no place.
-  bool Save(const Sequence& sequence, const Place& place) const;
+  bool Save(const Sequence& sequence, const Place& place);
   // The sequence becomes what was saved, shared cells included, or empty if the model refuses.
   // REQUIRES: the cells are free or its own.
   void Load(Sequence& sequence, const SavedSequence& saved);
@@ -136,11 +142,11 @@ class SequenceCache {
   // others.
   bool SavesEnds() const;
   // What stands for the cells [begin, end) of `seq`: itself, or the scratch sequence, until Hide.
-  SeqId Expose(SeqId seq, Pos begin) const;
-  void Hide(SeqId exposed) const;
+  SeqId Expose(SeqId seq, Pos begin);
+  void Hide(SeqId exposed);
   bool LoadBehind(SeqId seq, const SavedSequence& saved);
 
-  ModelBackend* backend_;
+  ShareQueue shares_;  // the only way to the backend's cells
   PoolTree* pools_;
   const SeqId scratch_;
   int32_t private_cells_ = 0;

@@ -22,6 +22,8 @@ EngineConfig Config() {
   config.session_hot_ms = 100;
   config.host_bytes = 64 << 20;
   config.prefill_chunk = 24;
+  config.share_piece = 16;  // the more shares are under way at a time
+  config.share_us = 0;
   config.grace_ms = 200;
   config.session_idle_ms = 2'000;
   return config;

@@ -53,15 +53,26 @@ PrefillLimits Limits(const EngineState& state, int32_t n_decoding) {
           .now = state.now()};
 }
 
+// Whether all that the sequence is to hold is there.
+bool HasCells(const EngineState& state, SeqId seq) { return !state.cache.shares().Waits(seq); }
+
+bool Works(const EngineState& state, const Generation& generation) {
+  const bool computes = generation.phase == Phase::kDecode || generation.phase == Phase::kPrefill;
+  return computes && HasCells(state, generation.sequence->id);
+}
+
+bool Works(const EngineState& state, const Materialization& pool) {
+  return pool.begun && HasCells(state, pool.node->seq);
+}
+
 // Every adapter set that somebody has work for, maybe several times.
 std::vector<const AdapterSet*> WantedAdapters(const EngineState& state) {
   std::vector<const AdapterSet*> wanted;
   for (const auto& generation : state.running) {
-    const bool works = generation->phase == Phase::kDecode || generation->phase == Phase::kPrefill;
-    if (works) wanted.push_back(&generation->sequence->adapters);
+    if (Works(state, *generation)) wanted.push_back(&generation->sequence->adapters);
   }
   for (const Materialization& pool : state.materializing) {
-    if (pool.begun) wanted.push_back(&pool.node->adapters);
+    if (Works(state, pool)) wanted.push_back(&pool.node->adapters);
   }
   return wanted;
 }
@@ -81,7 +92,8 @@ Entries PlanStep(EngineState& state) {
   std::vector<PrefillJob> jobs;
   for (const Slot& slot : state.slots) {  // in the slots' order, as llama-server
     Generation* const generation = slot.running;
-    if (generation == nullptr || generation->sequence->adapters != adapters) continue;
+    if (generation == nullptr || !Works(state, *generation)) continue;
+    if (generation->sequence->adapters != adapters) continue;
     if (generation->phase == Phase::kDecode) {
       entries.push_back(
           {.generation = generation, .n_tokens = static_cast<int32_t>(generation->next.size())});
@@ -96,7 +108,7 @@ Entries PlanStep(EngineState& state) {
   }
   for (Materialization& pool : state.materializing) {
     const PoolNode& node = *pool.node;
-    if (!pool.begun || node.adapters != adapters) continue;
+    if (!Works(state, pool) || node.adapters != adapters) continue;
     prefills.push_back({.pool = &pool});
     const int32_t n_batch = state.backend->info().n_batch;
     jobs.push_back({.n_left = node.length() - node.n_materialized,
@@ -221,7 +233,8 @@ void Sample(EngineState& state, const Outputs& outputs, TimeUs now) {
   jobs.clear();
   for (const auto& [generation, index] : outputs) {
     if (generation->timings.n_generated == 0 && state.backend->drafter() != nullptr) {
-      state.backend->drafter()->Begin(generation->sequence->id, generation->sequence->tokens);
+      const Sequence& sequence = *generation->sequence;
+      state.cache.shares().Settled(sequence.id).drafter()->Begin(sequence.id, sequence.tokens);
     }
     jobs.push_back({.sampler = generation->request->sampler.get(),
                     .output_index = index,
@@ -340,10 +353,24 @@ void UseAdapters(EngineState& state, const AdapterSet& adapters) {
   state.backend->UseAdapters(adapters);
 }
 
+// Pieces of what is on its way, all of it if nobody decodes.
+void GoOnSharing(EngineState& state) {
+  ShareQueue& shares = state.cache.shares();
+  const bool decoding =
+      std::any_of(state.running.begin(), state.running.end(), [&](const auto& generation) {
+        return generation->phase == Phase::kDecode && Works(state, *generation);
+      });
+  const TimeUs began = state.now();
+  do {
+    shares.DoPiece(state.config.share_piece);
+  } while (!shares.empty() && (!decoding || state.now() - began < state.config.share_us));
+}
+
 }  // namespace
 
 bool RunModelStep(EngineState& state) {
   bool changed = BeginPools(state);
+  GoOnSharing(state);
   ShiftFullContexts(state);
   DraftAhead(state);
   Entries entries = PlanStep(state);

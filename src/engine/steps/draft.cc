@@ -6,8 +6,9 @@
 namespace polykv {
 namespace {
 
-bool Decodes(const Generation& generation) {
-  return generation.phase == Generation::Phase::kDecode;
+bool Decodes(const EngineState& state, const Generation& generation) {
+  return generation.phase == Generation::Phase::kDecode &&
+         !state.cache.shares().Waits(generation.sequence->id);
 }
 
 // How many drafted tokens the generation can use: its last token and the context's end need a place
@@ -24,7 +25,7 @@ int32_t DraftRoom(const EngineState& state) {
   int32_t n_streams = 0;
   int32_t n_tokens = 0;
   for (const auto& generation : state.running) {
-    if (!Decodes(*generation)) continue;
+    if (!Decodes(state, *generation)) continue;
     ++n_streams;
     n_tokens += static_cast<int32_t>(generation->next.size());
   }
@@ -51,7 +52,7 @@ void DraftAhead(EngineState& state) {
   std::vector<Generation*> drafting;  // parallel to requests
   for (const auto& generation : state.running) {
     // One that was not computed in the step it was made for is still good.
-    if (!Decodes(*generation) || !generation->draft().empty()) continue;
+    if (!Decodes(state, *generation) || !generation->draft().empty()) continue;
     const int32_t n_max = std::min(room, UsefulDraft(*generation));
     if (n_max <= 0) continue;
     requests.push_back({.seq = generation->sequence->id,

@@ -21,7 +21,8 @@ bool MakeRoomInSlot(EngineState& state, const Slot& slot, int32_t n_tokens) {
 }
 
 Result<SlotChanged> Save(EngineState& state, const Slot& slot, const std::string& path) {
-  const Result<int64_t> n_bytes = state.backend->SaveSequence(slot.own.id, slot.own.tokens, path);
+  ModelBackend& model = state.cache.shares().Settled(slot.own.id);
+  const Result<int64_t> n_bytes = model.SaveSequence(slot.own.id, slot.own.tokens, path);
   if (!n_bytes.ok()) {
     return Problem{.status = 500, .type = "server_error", .message = "Unable to save slot"};
   }
