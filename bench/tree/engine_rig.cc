@@ -50,8 +50,9 @@ void EngineRig::Release(PoolId pool) {
 std::shared_ptr<GenerationChannel> EngineRig::Submit(std::vector<Token> prompt, int32_t n_predict,
                                                      const AttachSpec& attach) {
   auto request = std::make_unique<GenerationRequest>();
-  request->prompt = std::move(prompt);
   request->sampler = make_sampler_();
+  request->sampler->AcceptPrompt(prompt);
+  request->prompt = std::move(prompt);
   request->n_predict = n_predict;
   request->attach = attach;
   auto channel = request->channel;

@@ -27,12 +27,12 @@ class FixedSampler final : public Sampler {
 // `n` tokens that depend on `seed`, each known to every model.
 std::vector<Token> SomeTokens(int32_t n, uint64_t seed);
 
-using MakeSampler = std::function<std::unique_ptr<Sampler>()>;
+using SamplerMaker = std::function<std::unique_ptr<Sampler>()>;
 
 class EngineRig {
  public:
   EngineRig(ModelBackend* backend, const EngineConfig& config,
-            MakeSampler make_sampler = &std::make_unique<FixedSampler>)
+            SamplerMaker make_sampler = &std::make_unique<FixedSampler>)
       : make_sampler_(std::move(make_sampler)), engine_(backend, &clock_, config) {}
 
   Engine& engine() { return engine_; }
@@ -51,7 +51,7 @@ class EngineRig {
   static bool Ended(GenerationChannel& channel);
 
  private:
-  const MakeSampler make_sampler_;
+  const SamplerMaker make_sampler_;
   SteadyClock clock_;
   Engine engine_;
 };

@@ -42,6 +42,8 @@ class FilledBackend final : public ModelBackend {
     inner_->ShiftPositions(seq, p0, p1, delta);
   }
   Pos MinPos(SeqId seq) const override { return inner_->MinPos(seq); }
+  int32_t HighestCell() const override { return inner_->HighestCell(); }
+  std::vector<MemoryUse> MemoryUses() const override { return inner_->MemoryUses(); }
   size_t StateSize(SeqId seq, StateParts parts) const override {
     return inner_->StateSize(seq, parts);
   }

@@ -32,6 +32,8 @@ class NullBackend final : public ModelBackend {
   bool RemoveRange(SeqId, Pos, Pos) override { return true; }
   void ShiftPositions(SeqId, Pos, Pos, Pos) override {}
   Pos MinPos(SeqId) const override { return 0; }
+  int32_t HighestCell() const override { return -1; }
+  std::vector<MemoryUse> MemoryUses() const override { return {}; }
   size_t StateSize(SeqId, StateParts) const override { return 0; }
   void SaveState(SeqId, StateParts, std::span<uint8_t>) const override {}
   bool LoadState(SeqId, StateParts, std::span<const uint8_t>) override { return true; }

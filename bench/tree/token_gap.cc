@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "tree/engine_rig.h"
 #include "tree/filled_backend.h"
@@ -69,11 +70,12 @@ class Scene {
   }
 
  private:
-  // The time between the last Decode and the one of the next step.
+  // The engine's time between the last Decode and the one of the next step.
   double Step() {
-    const TimeUs before = filled_.ended_at();
+    const TimeUs begin = clock_.NowUs();
     rig_.engine().RunOneStep();
-    return static_cast<double>(filled_.began_at() - before);
+    const TimeUs before = filled_.began_at() - begin;
+    return static_cast<double>(std::exchange(after_, clock_.NowUs() - filled_.ended_at()) + before);
   }
   template <typename Done>
   Added Watch(Done done) {
@@ -92,6 +94,7 @@ class Scene {
   EngineRig rig_;
   std::vector<Token> tokens_;
   std::vector<double> usual_;  // µs between two Decodes
+  TimeUs after_ = 0;           // of the engine after the last Decode
   PoolId pool_ = kNoPool;
 };
 

@@ -9,7 +9,7 @@ namespace polykv {
 
 struct TokenGapPlan {
   std::vector<int32_t> cells = {8'192, 32'768, 131'072};
-  int32_t steps = 8;  // of the stream before and after each share
+  int32_t steps = 5;  // of the stream before and after each share
 
   int32_t n_ctx() const;
   int32_t n_seq_max() const;

@@ -89,6 +89,7 @@ class Sampler {
   virtual ~Sampler() = default;
 
   // Tells the sampler the whole prompt, in order (penalties look back at it). Once, before Sample.
+  // Takes milliseconds for a long prompt: not on the engine thread.
   virtual void AcceptPrompt(std::span<const Token> prompt) = 0;
 
   // Samples at `output_index`, an index into the batch of the backend's last Decode whose `output`

@@ -109,7 +109,7 @@ using GenerationChannel = Channel<GenerationMessage>;
 
 struct GenerationRequest {
   std::vector<Token> prompt;  // every token in [0, n_vocab); empty only in a plain request
-  std::unique_ptr<Sampler> sampler;
+  std::unique_ptr<Sampler> sampler;  // has been told the prompt
   int32_t n_predict = -1;  // -1: until the model or the context ends
   std::vector<std::string> stop_words;
   int32_t n_keep = 0;     // leading tokens that a context shift leaves in place

@@ -188,6 +188,7 @@ class JobBuilder {
       return InvalidRequest(std::string("Failed to initialize samplers: ") + error.what());
     }
     if (request->sampler == nullptr) return InvalidRequest("Failed to initialize samplers");
+    request->sampler->AcceptPrompt(prompt);
     Fill(params, request.get());
     request->channel = job_.channel;
     request->index = job_.n_generations++;

@@ -163,7 +163,6 @@ void Start(EngineState& state, Generation& generation, Slot& slot, Sequence& seq
   generation.timings.t_start = now;
   generation.timings.n_prompt_cached = n_reused;
   generation.timings.n_prompt_processed = 0;
-  generation.request->sampler->AcceptPrompt(generation.request->prompt);
   CountReuse(state, generation, reuse.pool.get(), n_reused);
   Announce(state, generation);
   state.changed = true;
@@ -180,7 +179,6 @@ void StartChoices(EngineState& state, Generation& lead) {
     choice->sequence = &slot.own;
     choice->phase = Generation::Phase::kFollow;
     choice->n_ctx = lead.n_ctx;
-    choice->request->sampler->AcceptPrompt(lead.request->prompt);
     state.running.push_back(std::move(choice));
   }
   lead.choices.clear();
