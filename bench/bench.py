@@ -20,6 +20,7 @@ import decode
 import fanout
 import stall
 import status
+import tree
 from harness import machine
 from harness.server import end_on_sigterm
 
@@ -29,6 +30,7 @@ BENCHES = {
     "stall": stall,
     "status": status,
     "connections": connections,
+    "tree": tree,
 }
 
 ROOT = Path(__file__).resolve().parent.parent

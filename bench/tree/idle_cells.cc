@@ -47,9 +47,17 @@ class Cache {
 
   void StartStreams() {
     for (SeqId seq = 0; seq < n_streams_; ++seq) {
-      model_->RemoveRange(seq, 0, kToEnd);
       Prefill(seq, kPrompt);
       lengths_[static_cast<size_t>(seq)] = kPrompt;
+    }
+  }
+  // Into the lowest cells that are free.
+  void MoveStreams() {
+    for (SeqId seq = 0; seq < n_streams_; ++seq) {
+      std::vector<uint8_t> state(model_->StateSize(seq, StateParts::kAll));
+      model_->SaveState(seq, StateParts::kAll, state);
+      model_->RemoveRange(seq, 0, kToEnd);
+      POLYKV_CHECK(model_->LoadState(seq, StateParts::kAll, state));
     }
   }
   double DecodeUs(int32_t n_streams, int32_t n_steps) {
@@ -107,8 +115,8 @@ void MeasureIdleCells(const std::string& model_path, const IdleCellsPlan& plan) 
     }
     cache.DropIdle();
     report("gone", 0);
-    cache.StartStreams();
-    report("restarted", 0);
+    cache.MoveStreams();
+    report("moved", 0);
   }
 }
 

@@ -13,7 +13,8 @@ struct IdleCellsPlan {
 };
 
 // How long a Decode of some streams takes beside so many cells of sequences that idle, with flash
-// attention and without: a row each, of medians. Then once more when those are gone.
+// attention and without: a row each, of medians. Then once more when those are gone, and when the
+// streams' own cells, which lay behind them, have been moved to where they were.
 void MeasureIdleCells(const std::string& model_path, const IdleCellsPlan& plan);
 
 }  // namespace polykv

@@ -1,8 +1,8 @@
 #include "engine/build_snapshot.h"
 
 #include <algorithm>
-#include <map>
 #include <string_view>
+#include <vector>
 
 namespace polykv {
 namespace {
@@ -82,26 +82,31 @@ SlotView ViewOf(const Slot& slot, TimeUs now) {
   return view;
 }
 
+// The pools are sorted by id.
+PoolView* FindOrNull(std::vector<PoolView>& pools, PoolId id) {
+  const auto it =
+      std::lower_bound(pools.begin(), pools.end(), id,
+                       [](const PoolView& pool, PoolId wanted) { return pool.pool_id < wanted; });
+  return it == pools.end() || it->pool_id != id ? nullptr : &*it;
+}
+
 // Links children to their parents and adds up what is below each; by id, so parents come first.
 // Returns the depth of the tree.
 int32_t JoinTree(std::vector<PoolView>& pools) {
-  std::map<PoolId, PoolView*> by_id;
-  std::map<PoolId, int32_t> depths;
-  int32_t tree_depth = 0;
+  std::vector<int32_t> depths;  // parallel to the pools
   for (PoolView& pool : pools) {
-    by_id[pool.pool_id] = &pool;
-    const int32_t depth = pool.parent == kNoPool ? 1 : depths[pool.parent] + 1;
-    depths[pool.pool_id] = depth;
-    tree_depth = std::max(tree_depth, depth);
-    if (pool.parent == kNoPool) continue;
-    PoolView& parent = *by_id[pool.parent];
-    parent.children.push_back(pool.pool_id);
-    if (pool.residency == "resident") parent.dedup_cells += pool.shared_len;
+    depths.push_back(1);
+    PoolView* const parent = FindOrNull(pools, pool.parent);
+    if (parent == nullptr) continue;
+    depths.back() += depths[static_cast<size_t>(parent - pools.data())];
+    parent->children.push_back(pool.pool_id);
+    if (pool.residency == "resident") parent->dedup_cells += pool.shared_len;
   }
   for (auto pool = pools.rbegin(); pool != pools.rend(); ++pool) {
-    if (pool->parent != kNoPool) by_id[pool->parent]->subtree_cells += pool->subtree_cells;
+    PoolView* const parent = FindOrNull(pools, pool->parent);
+    if (parent != nullptr) parent->subtree_cells += pool->subtree_cells;
   }
-  return tree_depth;
+  return depths.empty() ? 0 : *std::max_element(depths.begin(), depths.end());
 }
 
 // Adds what runs in slots to the sessions, and the sessions to their pools.
@@ -116,10 +121,8 @@ void Join(EngineSnapshot& snapshot) {
       session.ctx_used = slot.n_tokens;
       session.tps = slot.tps;
     }
-    const auto pool =
-        std::find_if(snapshot.pools.begin(), snapshot.pools.end(),
-                     [&](const PoolView& view) { return view.pool_id == session.pool_id; });
-    if (pool == snapshot.pools.end()) continue;
+    PoolView* const pool = FindOrNull(snapshot.pools, session.pool_id);
+    if (pool == nullptr) continue;
     pool->sessions.push_back(session.session_id);
     pool->subtree_cells += session.suffix_n_tokens;
     pool->dedup_cells += session.n_shared;
@@ -150,7 +153,9 @@ std::shared_ptr<const EngineSnapshot> BuildSnapshot(const EngineState& state, ui
   snapshot->boot_id = state.config.boot_id;
   snapshot->draining = state.draining;
   snapshot->adapters = state.adapters;
+  snapshot->pools.reserve(state.pools.nodes().size());
   for (const auto& [id, node] : state.pools.nodes()) snapshot->pools.push_back(ViewOf(*node));
+  snapshot->sessions.reserve(state.sessions.size());
   for (const auto& [id, session] : state.sessions) {
     snapshot->sessions.push_back(ViewOf(state, *session));
   }

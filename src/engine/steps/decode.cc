@@ -13,6 +13,7 @@
 #include "engine/steps/materialize.h"
 #include "engine/steps/pressure.h"
 #include "engine/steps/retire.h"
+#include "engine/steps/share.h"
 #include "engine/steps/shift.h"
 
 namespace polykv {
@@ -52,9 +53,6 @@ PrefillLimits Limits(const EngineState& state, int32_t n_decoding) {
           .us_per_token = state.prefill_us_per_token,
           .now = state.now()};
 }
-
-// Whether all that the sequence is to hold is there.
-bool HasCells(const EngineState& state, SeqId seq) { return !state.cache.shares().Waits(seq); }
 
 bool Works(const EngineState& state, const Generation& generation) {
   const bool computes = generation.phase == Phase::kDecode || generation.phase == Phase::kPrefill;
@@ -351,19 +349,6 @@ void Execute(EngineState& state, std::span<BatchEntry> entries) {
 void UseAdapters(EngineState& state, const AdapterSet& adapters) {
   state.adapter_turn.Took(adapters, WantedAdapters(state));
   state.backend->UseAdapters(adapters);
-}
-
-// Pieces of what is on its way, all of it if nobody decodes.
-void GoOnSharing(EngineState& state) {
-  ShareQueue& shares = state.cache.shares();
-  const bool decoding =
-      std::any_of(state.running.begin(), state.running.end(), [&](const auto& generation) {
-        return generation->phase == Phase::kDecode && Works(state, *generation);
-      });
-  const TimeUs began = state.now();
-  do {
-    shares.DoPiece(state.config.share_piece);
-  } while (!shares.empty() && (!decoding || state.now() - began < state.config.share_us));
 }
 
 }  // namespace

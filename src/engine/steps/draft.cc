@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <vector>
 
+#include "engine/steps/share.h"
+
 namespace polykv {
 namespace {
 
 bool Decodes(const EngineState& state, const Generation& generation) {
-  return generation.phase == Generation::Phase::kDecode &&
-         !state.cache.shares().Waits(generation.sequence->id);
+  return generation.phase == Generation::Phase::kDecode && HasCells(state, generation.sequence->id);
 }
 
 // How many drafted tokens the generation can use: its last token and the context's end need a place
