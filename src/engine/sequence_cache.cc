@@ -329,7 +329,7 @@ bool SequenceCache::LoadBehind(SeqId seq, const SavedSequence& saved) {
   const bool loaded =
       shares_.Settled(target).LoadState(target, StateParts::kAll, saved.state.span());
   if (loaded && target != seq) {
-    shares_.Settled(target).ShareRange(target, seq, saved.begin, kToEnd);
+    shares_.Settled(seq).ShareRange(target, seq, saved.begin, kToEnd);
   }
   if (!loaded || target != seq) shares_.Settled(target).RemoveRange(target, 0, kToEnd);
   return loaded;
