@@ -29,7 +29,7 @@ def run(command: list[str | Path]) -> str:
 
 
 def check_format(fix: bool) -> str:
-    files = [p for folder in ("src", "tests") for p in sorted((ROOT / folder).rglob("*"))]
+    files = [p for folder in ("src", "tests", "bench/tree") for p in sorted((ROOT / folder).rglob("*"))]
     sources = [p for p in files if p.suffix in (".h", ".cc")]
     mode = ["-i"] if fix else ["--dry-run", "-Werror"]
     return run([BIN / "clang-format", *mode, *sources])

@@ -10,18 +10,18 @@ FilledBackend::FilledBackend(ModelBackend* inner, const Clock* clock, Computes c
     : inner_(inner), clock_(clock), computes_(computes), info_(inner->info()) {
   POLYKV_CHECK(info_.unified && info_.can_shift && info_.sharing == Sharing::kAnyPosition);
   scratch_ = --info_.n_seq_max;
-  block_ = StateOf(kBlock);
-  cell_ = StateOf(1);
 }
 
-std::vector<uint8_t> FilledBackend::StateOf(int32_t n_tokens) {
+const std::vector<uint8_t>& FilledBackend::StateOf(int32_t n_tokens) {
+  std::vector<uint8_t>& state = states_[n_tokens];
+  if (!state.empty()) return state;
   for (Pos pos = 0; pos < n_tokens;) {
     StepBatch batch;
     const Pos end = std::min(n_tokens, pos + info_.n_batch);
     for (; pos < end; ++pos) batch.push_back({.token = 100, .pos = pos, .seq = scratch_});
     POLYKV_CHECK(inner_->Decode(batch) == DecodeStatus::kOk);
   }
-  std::vector<uint8_t> state(inner_->StateSize(scratch_, StateParts::kAll));
+  state.resize(inner_->StateSize(scratch_, StateParts::kAll));
   inner_->SaveState(scratch_, StateParts::kAll, state);
   inner_->RemoveRange(scratch_, 0, kToEnd);
   return state;
@@ -29,9 +29,8 @@ std::vector<uint8_t> FilledBackend::StateOf(int32_t n_tokens) {
 
 bool FilledBackend::Fill(SeqId seq, Pos begin, int32_t n_cells) {
   while (n_cells > 0) {
-    const bool whole = n_cells >= kBlock;
-    const int32_t n = whole ? kBlock : 1;
-    if (!inner_->LoadState(scratch_, StateParts::kAll, whole ? block_ : cell_)) return false;
+    const int32_t n = std::min(n_cells, kBlock);
+    if (!inner_->LoadState(scratch_, StateParts::kAll, StateOf(n))) return false;
     if (begin > 0) inner_->ShiftPositions(scratch_, 0, kToEnd, begin);
     inner_->ShareRange(scratch_, seq, begin, begin + n);
     inner_->RemoveRange(scratch_, 0, kToEnd);

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -81,7 +81,7 @@ class FilledBackend final : public ModelBackend {
   }
 
  private:
-  std::vector<uint8_t> StateOf(int32_t n_tokens);  // of that many computed tokens
+  const std::vector<uint8_t>& StateOf(int32_t n_tokens);  // of that many computed tokens
   bool Fill(SeqId seq, Pos begin, int32_t n_cells);
   DecodeStatus FillBatch(const StepBatch& batch);
 
@@ -90,8 +90,7 @@ class FilledBackend final : public ModelBackend {
   const Computes computes_;
   ModelInfo info_;
   SeqId scratch_;
-  std::vector<uint8_t> block_;
-  std::vector<uint8_t> cell_;
+  std::map<int32_t, std::vector<uint8_t>> states_;  // by their number of tokens
   TimeUs began_at_ = 0;
   TimeUs ended_at_ = 0;
 };
