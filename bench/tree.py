@@ -92,7 +92,7 @@ def report_share(rows: list[Row]) -> list[Target]:
             label = f"{row['backend']}, {what}, {count(row['cells'])} cells"
             lines.setdefault(key, [label]).append(us / 1000)
     header = ["ms, by sequences that hold the cells", *(f"{n:.0f}" for n in holders)]
-    print_table("attach and fork", header, sorted(lines.values(), key=lambda line: str(line[0])[:12]))
+    print_table("attach and fork", header, [line for _, line in sorted(lines.items())])
     memory = [
         [f"{row['backend']}, {count(row['cells'])} cells", row["bytes_per_holder"] / row["cells"]]
         for row in of(rows, "memory")
@@ -156,13 +156,8 @@ def report_step(rows: list[Row]) -> list[Target]:
     ]
     header = ["beside idle", "as it serves", "with a snapshot each"]
     print_table("engine step of 4 streams without the model, ns", header, lines)
-    growth = {
-        name: max(row[name] for row in steps) / steps[0][name]
-        for name in ("on_thread_ns", "by_hand_ns")
-    }
-    return [
-        Target("engine step beside idle ones, growth", growth["on_thread_ns"], STEP_GROWTH, True)
-    ]
+    growth = max(row["on_thread_ns"] for row in steps) / steps[0]["on_thread_ns"]
+    return [Target("engine step beside idle ones, growth", growth, STEP_GROWTH, at_most=True)]
 
 
 def report_idle(rows: list[Row]) -> list[Target]:
@@ -175,12 +170,16 @@ def report_idle(rows: list[Row]) -> list[Target]:
         lines.setdefault((label,), [label]).append(row["us"] / 1000)
     header = ["llama_decode, ms, by streams", *(f"{n:.0f}" for n in streams)]
     print_table("beside cells of idle sequences", header, list(lines.values()))
-    first = {(r["flash_attention"], r["streams"]): r["us"] for r in reversed(idle) if not r["cells"] and r["when"] == "beside"}
+    alone = {
+        (row["flash_attention"], row["streams"]): row["us"]
+        for row in idle
+        if row["when"] == "beside" and row["cells"] == 0
+    }
     return [
         Target(
             f"decode with the idle cells gone, flash attention {attention}",
             max(
-                row["us"] / first[attention, row["streams"]]
+                row["us"] / alone[attention, row["streams"]]
                 for row in idle
                 if row["when"] == "gone" and row["flash_attention"] == attention
             ),
