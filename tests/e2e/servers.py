@@ -9,7 +9,8 @@ from pathlib import Path
 from harness.server import ServerProcess
 
 LOG_LINES_ON_FAILURE = 60
-THREADS = str(os.cpu_count())
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+THREADS = str(max(1, (os.cpu_count() or 1) // WORKERS))
 
 
 class Servers:
