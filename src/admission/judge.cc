@@ -154,8 +154,10 @@ Verdict Judge(const Question& question, TimeUs now) {
                                            : "projected mean tps below floor");
   }
   if (const Neighbour* neighbour = BrokenNeighbourOrNull(question)) {
-    return Refuse(std::move(verdict),
-                  "would break floor of pool " + std::to_string(neighbour->pool_id));
+    const std::string which = neighbour->pool_id == kNoPool
+                                  ? "another pool"
+                                  : "pool " + std::to_string(neighbour->pool_id);
+    return Refuse(std::move(verdict), "would break floor of " + which);
   }
   if (verdict.headroom_by_cells.value_or(1) < 1) {
     return Refuse(std::move(verdict), "kv headroom exhausted");

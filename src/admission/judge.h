@@ -34,7 +34,7 @@ struct ServerLoad {
 
 // Another enforced policy, which an admission must not bring under its target.
 struct Neighbour {
-  PoolId pool_id = kNoPool;
+  PoolId pool_id = kNoPool;  // kNoPool: one that the applicant must not know of
   AdmissionPolicy policy;
   double mean_tps = 0;
   Forecast forecast;

@@ -14,6 +14,7 @@ HttpResponse JsonResponse(std::string body) {
 }
 
 HttpResponse Apply(const Services& services, const HttpRequest& request) {
+  if (const auto refused = CheckAdmin(request)) return ProblemResponse(*refused);
   Result<AdapterSet> adapters = ParseLoraAdapters(*services.model, request.body);
   if (!adapters.ok()) return ProblemResponse(adapters.problem());
   SetAdapters command = {.adapters = std::move(adapters.value())};

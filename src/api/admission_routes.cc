@@ -96,7 +96,8 @@ HttpResponse SetPolicy(const Services& services, const HttpRequest& request) {
   if (!body.ok()) return ProblemResponse(body.problem());
   Result<AdmissionPolicy> policy = ReadPolicy(body.value());
   if (!policy.ok()) return ProblemResponse(policy.problem());
-  SetAdmission command{.pool = request.Param("id"), .policy = policy.value()};
+  SetAdmission command{
+      .tenant = request.caller.tenant, .pool = request.Param("id"), .policy = policy.value()};
   const auto channel = command.channel;
   services.engine->Post(std::move(command));
   const auto answer = Await(channel.get(), request);
@@ -140,7 +141,9 @@ Json CapacityJson(const Capacity& capacity, const AskCapacity& asked) {
 }
 
 HttpResponse ShowCapacity(const Services& services, const HttpRequest& request) {
-  AskCapacity command{.pool = request.Param("id"), .session_id = request.Param("session_id")};
+  AskCapacity command{.tenant = request.caller.tenant,
+                      .pool = request.Param("id"),
+                      .session_id = request.Param("session_id")};
   if (const std::string tokens = request.Param("expected_tokens"); !tokens.empty()) {
     command.expected_tokens = ParseCount(tokens);
     if (!command.expected_tokens) {
@@ -157,7 +160,7 @@ HttpResponse ShowCapacity(const Services& services, const HttpRequest& request) 
 
 HttpResponse ShowPolicy(const Services& services, const HttpRequest& request) {
   const auto snapshot = services.engine->Snapshot();
-  const PoolView* const pool = FindPoolOrNull(*snapshot, request.Param("id"));
+  const PoolView* const pool = FindPoolOrNull(*snapshot, request.caller, request.Param("id"));
   if (pool == nullptr) {
     return ProblemResponse({.status = 404, .type = "pool_not_found", .message = "No such pool"});
   }

@@ -16,10 +16,12 @@ namespace {
 constexpr std::chrono::milliseconds kWaitingSlice{500};
 constexpr std::chrono::milliseconds kSlice{100};
 
-std::unique_ptr<GenerationSet> PostAll(CompletionJob* job, Engine* engine) {
+std::unique_ptr<GenerationSet> PostAll(CompletionJob* job, TenantId tenant, Engine* engine) {
   auto set = std::make_unique<GenerationSet>(job->channel, job->n_generations);
   std::vector<Command> commands;
   for (auto& request : job->requests) {
+    request->tenant = tenant;
+    for (auto& choice : request->choices) choice->tenant = tenant;
     commands.emplace_back(SubmitGeneration{.request = std::move(request)});
   }
   engine->Post(std::move(commands));
@@ -117,7 +119,8 @@ std::shared_ptr<StreamRecording> OpenRecording(const Services& services,
   const std::string id = request.Header("x-conversation-id");
   if (id.empty()) return nullptr;
   return std::make_shared<StreamRecording>(
-      services.streams, id, [unix_ms = services.unix_ms] { return unix_ms() / 1000; });
+      services.streams, {request.caller.tenant, id},
+      [unix_ms = services.unix_ms] { return unix_ms() / 1000; });
 }
 
 HttpHandler Complete(const Services* services, Endpoint endpoint) {
@@ -126,7 +129,8 @@ HttpHandler Complete(const Services* services, Endpoint endpoint) {
                                                 request.headers, request.Header("x-request-id"));
     if (!job.ok()) return ProblemResponse(job.problem());
     std::shared_ptr<StreamRecording> recording = OpenRecording(*services, request);
-    std::unique_ptr<GenerationSet> set = PostAll(&job.value(), services->engine);
+    std::unique_ptr<GenerationSet> set =
+        PostAll(&job.value(), request.caller.tenant, services->engine);
     return job.value().stream ? RespondStream(std::move(job.value()), std::move(set), request,
                                               services->clock, std::move(recording))
                               : RespondWhole(std::move(job.value()), std::move(set), request);

@@ -27,7 +27,8 @@ Json OutcomeJson(EndReasoning::Outcome outcome) {
 HttpResponse Control(const Services& services, const HttpRequest& request) {
   Result<Json> body = ParseJsonObject(request.body);
   if (!body.ok()) return ProblemResponse(body.problem());
-  EndReasoning command = {.completion_id = TextField(body.value(), "id")};
+  EndReasoning command = {.tenant = request.caller.tenant,
+                          .completion_id = TextField(body.value(), "id")};
   if (command.completion_id.empty()) {
     return ProblemResponse(InvalidRequest("missing completion id"));
   }

@@ -8,6 +8,7 @@
 #include <cctype>
 #include <exception>
 #include <iterator>
+#include <optional>
 #include <stdexcept>
 #include <string_view>
 #include <thread>
@@ -77,8 +78,9 @@ std::string FormJson(const httplib::MultipartFormData& form) {
   return JsonText(object);
 }
 
-HttpRequest FromLibrary(const httplib::Request& request) {
+HttpRequest FromLibrary(const httplib::Request& request, const Caller& caller) {
   HttpRequest out;
+  out.caller = caller;
   out.path = request.path;
   out.body = request.is_multipart_form_data() ? FormJson(request.form) : request.body;
   for (const auto& [name, value] : request.params) out.params[name] = value;
@@ -138,13 +140,6 @@ HttpHandler Guarded(HttpHandler handler) {
   };
 }
 
-httplib::Server::Handler Adapt(HttpHandler handler) {
-  return
-      [handler = std::move(handler)](const httplib::Request& request, httplib::Response& response) {
-        ToLibrary(handler(FromLibrary(request)), &response);
-      };
-}
-
 // An answer of the front door, in which llama-server orders the fields in another way.
 void SetProblem(const Problem& problem, httplib::Response* response) {
   const Json error = {
@@ -162,6 +157,14 @@ bool SameSecret(const std::string& a, const std::string& b) {
         static_cast<unsigned>(static_cast<unsigned char>(a[i]) ^ static_cast<unsigned char>(b[i]));
   }
   return difference == 0;
+}
+
+std::string KeyOf(const httplib::Request& request) {
+  constexpr std::string_view kBearer = "Bearer ";
+  std::string key = request.get_header_value("Authorization");
+  if (key.empty()) key = request.get_header_value("X-Api-Key");
+  if (key.starts_with(kBearer)) key.erase(0, kBearer.size());
+  return key;
 }
 
 // What the library refuses by itself comes without a body.
@@ -193,7 +196,7 @@ struct HttpServer::Impl {
   void AddListener();
   bool IsPublic(const std::string& path) const;
   bool IsStatus(const httplib::Request& request) const;
-  bool HasKey(const httplib::Request& request) const;
+  std::optional<Caller> FindCaller(const httplib::Request& request) const;
   bool Admit(const httplib::Request& request, httplib::Response* response) const;
   httplib::Server::Handler Register(const std::string& path, const HttpHandler& handler);
   Result<std::string> Bind(size_t i);
@@ -256,13 +259,19 @@ bool HttpServer::Impl::IsStatus(const httplib::Request& request) const {
                      });
 }
 
-bool HttpServer::Impl::HasKey(const httplib::Request& request) const {
-  constexpr std::string_view kBearer = "Bearer ";
-  std::string key = request.get_header_value("Authorization");
-  if (key.empty()) key = request.get_header_value("X-Api-Key");
-  if (key.starts_with(kBearer)) key.erase(0, kBearer.size());
-  return std::any_of(config.api_keys.begin(), config.api_keys.end(),
-                     [&key](const std::string& valid) { return SameSecret(key, valid); });
+// Nothing if a key is needed and the request has no valid one.
+std::optional<Caller> HttpServer::Impl::FindCaller(const httplib::Request& request) const {
+  if (config.api_keys.empty()) return Caller{};
+  const std::string key = KeyOf(request);
+  const auto n_keys = static_cast<TenantId>(config.api_keys.size());
+  if (!config.admin_key.empty() && SameSecret(key, config.admin_key)) {
+    return Caller{.tenant = n_keys + 1, .is_admin = true};
+  }
+  for (TenantId i = 0; i < n_keys; ++i) {
+    if (!SameSecret(key, config.api_keys[static_cast<size_t>(i)])) continue;
+    return config.isolate_keys ? Caller{.tenant = i + 1, .is_admin = false} : Caller{};
+  }
+  return std::nullopt;
 }
 
 // False if the request has been answered here.
@@ -290,7 +299,7 @@ bool HttpServer::Impl::Admit(const httplib::Request& request, httplib::Response*
                response);
     return false;
   }
-  if (!config.api_keys.empty() && !IsPublic(request.path) && !HasKey(request)) {
+  if (!IsPublic(request.path) && !FindCaller(request).has_value()) {
     SetProblem({.status = 401, .type = "authentication_error", .message = "Invalid API Key"},
                response);
     return false;
@@ -302,7 +311,11 @@ httplib::Server::Handler HttpServer::Impl::Register(const std::string& path,
                                                     const HttpHandler& handler) {
   HttpHandler guarded = Guarded(handler);
   handlers.emplace(path, guarded);
-  return Adapt(std::move(guarded));
+  return [this, handler = std::move(guarded)](const httplib::Request& request,
+                                              httplib::Response& response) {
+    const Caller nobody{.is_admin = false};  // on a public route
+    ToLibrary(handler(FromLibrary(request, FindCaller(request).value_or(nobody))), &response);
+  };
 }
 
 Result<std::string> HttpServer::Impl::Bind(size_t i) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/types.h"
 
 namespace polykv {
 
@@ -23,6 +24,8 @@ struct HttpServerConfig {
   std::string prefix;                              // in front of every route
   std::string static_path;                         // folder served at the prefix; empty: none
   std::vector<std::string> api_keys;               // empty: none needed
+  bool isolate_keys = false;                       // each key is a tenant of its own
+  std::string admin_key;                           // another one, for the operator; empty: none
   std::string cors_origins = "*";
   std::string cors_methods;
   std::string cors_headers;
@@ -34,7 +37,18 @@ struct HttpServerConfig {
   size_t max_body_bytes = size_t{100} << 20;
 };
 
+// Who sends a request, by the key that comes with it.
+struct Caller {
+  TenantId tenant = kEverybody;
+  // Sees what all tenants have, and may change what concerns all: with the admin key, or everybody
+  // where keys are not isolated.
+  bool is_admin = true;
+
+  bool Sees(TenantId owner) const { return is_admin || owner == tenant; }
+};
+
 struct HttpRequest {
+  Caller caller;
   std::string path;
   std::string body;                            // of a multipart form: its text fields as JSON
   std::map<std::string, std::string> params;   // of the path and the query

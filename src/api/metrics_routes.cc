@@ -89,7 +89,9 @@ void WriteCounters(const EngineSnapshot& snapshot, PrometheusText* text) {
                 static_cast<double>(counters.cancelled));
 }
 
-HttpResponse Metrics(const Services& services, ServerMetrics* server_metrics) {
+HttpResponse Metrics(const Services& services, const HttpRequest& request,
+                     ServerMetrics* server_metrics) {
+  if (const auto refused = CheckAdmin(request)) return ProblemResponse(*refused);
   const ModelGate::Glance glance = services.gate->Look();
   const bool enabled =
       glance.loaded ? services.model->endpoint_metrics() : services.asleep.endpoint_metrics;
@@ -113,8 +115,10 @@ HttpResponse Metrics(const Services& services, ServerMetrics* server_metrics) {
 }  // namespace
 
 void AddMetricsRoutes(HttpServer* server, const Services* services) {
-  server->Get("/metrics", [services, metrics = std::make_shared<ServerMetrics>()](
-                              const HttpRequest&) { return Metrics(*services, metrics.get()); });
+  server->Get("/metrics",
+              [services, metrics = std::make_shared<ServerMetrics>()](const HttpRequest& request) {
+                return Metrics(*services, request, metrics.get());
+              });
 }
 
 }  // namespace polykv

@@ -78,7 +78,8 @@ Json CreatedJson(const PoolCreated& pool, PoolId boot_id) {
 // Those of the pool in the path, up to `branch_pos`.
 Result<std::vector<Token>> ParentTokens(const Services& services, const HttpRequest& request,
                                         std::optional<int32_t> branch_pos) {
-  ReadPoolTokens command{.pool = request.Param("id"), .n_first = branch_pos};
+  ReadPoolTokens command{
+      .tenant = request.caller.tenant, .pool = request.Param("id"), .n_first = branch_pos};
   const auto channel = command.channel;
   services.engine->Post(std::move(command));
   auto answer = Await(channel.get(), request);
@@ -100,6 +101,7 @@ HttpResponse Create(const Services& services, const HttpRequest& request, PoolKi
   Result<PoolSource> source = ReadPoolSource(*services.model, body.value(), kind, parent_tokens);
   if (!source.ok()) return ProblemResponse(source.problem());
 
+  command.value().tenant = request.caller.tenant;
   command.value().parent = kind == PoolKind::kFork ? request.Param("id") : "";
   command.value().tokens = std::move(source.value().tokens);
   command.value().append = source.value().append;
@@ -121,11 +123,12 @@ WallClock Wall(const Services& services) {
   return {.unix_ms = services.unix_ms(), .now_us = services.clock->NowUs()};
 }
 
-HttpResponse List(const Services& services) {
+HttpResponse List(const Services& services, const HttpRequest& request) {
   const auto snapshot = services.engine->Snapshot();
   Json json = PoolTreeHead(*snapshot);
   json["pools"] = Json::array();
   for (const PoolView& pool : snapshot->pools) {
+    if (!request.caller.Sees(pool.tenant)) continue;
     json["pools"].push_back(PoolJson(pool, *snapshot, Wall(services)));
   }
   return JsonResponse(json);
@@ -134,7 +137,7 @@ HttpResponse List(const Services& services) {
 // The pool itself, and under "pools" its subtree, the pool first.
 HttpResponse Show(const Services& services, const HttpRequest& request) {
   const auto snapshot = services.engine->Snapshot();
-  const PoolView* root = FindPoolOrNull(*snapshot, request.Param("id"));
+  const PoolView* root = FindPoolOrNull(*snapshot, request.caller, request.Param("id"));
   if (root == nullptr) return NoSuchPool();
   Json json = PoolJson(*root, *snapshot, Wall(services));
   json.update(PoolTreeHead(*snapshot));
@@ -149,6 +152,7 @@ HttpResponse Show(const Services& services, const HttpRequest& request) {
 }
 
 HttpResponse Change(const Services& services, const HttpRequest& request, ChangePool command) {
+  command.tenant = request.caller.tenant;
   command.pool = request.Param("id");
   const auto channel = command.channel;
   services.engine->Post(std::move(command));
@@ -198,7 +202,8 @@ HttpResponse Release(const Services& services, const HttpRequest& request) {
 }  // namespace
 
 void AddPoolRoutes(ModelRoutes* server, const Services* services) {
-  server->Get("/polykv/pools", [services](const HttpRequest&) { return List(*services); });
+  server->Get("/polykv/pools",
+              [services](const HttpRequest& request) { return List(*services, request); });
   server->Get("/polykv/pools/:id",
               [services](const HttpRequest& request) { return Show(*services, request); });
   server->Post("/polykv/pools", [services](const HttpRequest& request) {

@@ -44,4 +44,11 @@ HttpResponse ProblemResponse(const Problem& problem) {
   return response;
 }
 
+std::optional<Problem> CheckAdmin(const HttpRequest& request) {
+  if (request.caller.is_admin) return std::nullopt;
+  return Problem{.status = 401,
+                 .type = "authentication_error",
+                 .message = "This concerns every API key: it needs the one of --polykv-admin-key"};
+}
+
 }  // namespace polykv

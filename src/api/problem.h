@@ -1,6 +1,7 @@
 // Problem as an HTTP answer: {"error":{"code","message","type",…}} and its headers.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "api/http_server.h"
@@ -17,5 +18,8 @@ std::string ProblemJson(const Problem& problem);
 
 // The whole answer, with Retry-After where the problem has one.
 HttpResponse ProblemResponse(const Problem& problem);
+
+// Of a request that concerns all tenants, why it is not for this caller: a 401.
+std::optional<Problem> CheckAdmin(const HttpRequest& request);
 
 }  // namespace polykv

@@ -21,7 +21,8 @@ HttpResponse ListSessions(const Services& services, const HttpRequest& request) 
   const std::string wanted = request.Param("session_id");
   Json sessions = Json::array();
   for (const SessionView& session : snapshot->sessions) {
-    if (wanted.empty() || session.session_id == wanted) {
+    const bool is_meant = wanted.empty() || session.session_id == wanted;
+    if (is_meant && request.caller.Sees(session.tenant)) {
       sessions.push_back(SessionJson(session, wall));
     }
   }
@@ -37,7 +38,8 @@ HttpResponse ListSessions(const Services& services, const HttpRequest& request) 
 HttpResponse End(const Services& services, const HttpRequest& request) {
   Result<Json> body = ReadStateChange(services.access, request, {});
   if (!body.ok()) return ProblemResponse(body.problem());
-  EndSessions command = {.session_id = request.Param("session_id")};
+  EndSessions command = {.tenant = request.caller.tenant,
+                         .session_id = request.Param("session_id")};
   if (command.session_id.empty() && !IsSet(request.Param("all"))) {
     return ProblemResponse(InvalidRequest("Say which: ?session_id=S, or ?all=1 for every session"));
   }

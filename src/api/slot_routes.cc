@@ -32,6 +32,11 @@ std::string ResultBody(const ChangeSlot& change, const std::string& filename,
   return SlotErasedBody(change.id_slot, changed);
 }
 
+// Tenants have files of their own in the one folder.
+std::string FilePrefix(TenantId tenant) {
+  return tenant == kEverybody ? "" : "key-" + std::to_string(tenant) + "-";
+}
+
 HttpResponse Change(const Services& services, const HttpRequest& request) {
   const std::string& folder = services.model->slot_save_path();
   if (folder.empty()) {
@@ -40,7 +45,7 @@ HttpResponse Change(const Services& services, const HttpRequest& request) {
                             .message = "This server does not support slots action. Start it with "
                                        "`--slot-save-path`"});
   }
-  ChangeSlot change;
+  ChangeSlot change{.tenant = request.caller.tenant};
   const std::string id = request.Param("id_slot");
   if (std::from_chars(id.data(), id.data() + id.size(), change.id_slot).ec != std::errc()) {
     return ProblemResponse(InvalidRequest("Invalid slot ID"));
@@ -53,7 +58,7 @@ HttpResponse Change(const Services& services, const HttpRequest& request) {
     Result<std::string> name = SlotFilename(request.body);
     if (!name.ok()) return ProblemResponse(name.problem());
     filename = std::move(name.value());
-    change.path = folder + filename;
+    change.path = folder + FilePrefix(change.tenant) + filename;
   }
   services.engine->Post(ChangeSlot(change));
   const auto answer = Await(change.channel.get(), request);

@@ -44,11 +44,14 @@ HttpResponse Slots(const Services& services, const HttpRequest& request) {
         {.status = 503, .type = "unavailable_error", .message = "no slot available"});
   }
   Json slots = Json::array();
-  for (const SlotView& slot : snapshot->slots) slots.push_back(SlotJson(slot));
+  for (const SlotView& slot : snapshot->slots) {
+    slots.push_back(SlotJson(request.caller.Sees(slot.tenant) ? slot : Redacted(slot)));
+  }
   return JsonResponse(JsonText(slots));
 }
 
-HttpResponse ChangeProps(const Services& services) {
+HttpResponse ChangeProps(const Services& services, const HttpRequest& request) {
+  if (const auto refused = CheckAdmin(request)) return ProblemResponse(*refused);
   if (services.model->endpoint_props()) return JsonResponse(R"({"success":true})");
   return ProblemResponse(NotSupported(
       "This server does not support changing global properties. Start it with `--props`"));
@@ -81,7 +84,8 @@ void AddStatusRoutes(HttpServer* server, const Services* services) {
 }
 
 void AddModelStatusRoutes(ModelRoutes* server, const Services* services) {
-  server->Post("/props", [services](const HttpRequest&) { return ChangeProps(*services); });
+  server->Post("/props",
+               [services](const HttpRequest& request) { return ChangeProps(*services, request); });
   server->Get("/slots",
               [services](const HttpRequest& request) { return Slots(*services, request); });
 }

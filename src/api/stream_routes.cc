@@ -32,7 +32,8 @@ std::optional<size_t> Offset(const std::string& text) {
 HttpResponse Replay(const Services& services, const HttpRequest& request) {
   const std::string id = request.Param("conv_id");
   if (id.empty()) return MissingId();
-  const auto stream = services.streams->FindOrNull(id, UnixSeconds(services));
+  const auto stream =
+      services.streams->FindOrNull({request.caller.tenant, id}, UnixSeconds(services));
   if (stream == nullptr) {
     return ProblemResponse(
         {.status = 404, .type = "not_found_error", .message = "Stream not found or expired"});
@@ -66,8 +67,9 @@ HttpResponse Lookup(const Services& services, const HttpRequest& request) {
     if (id.is_string() && !id.get<std::string>().empty()) ids.push_back(id);
   }
   Json streams = Json::array();
-  for (const StreamInfo& info : services.streams->Lookup(ids, UnixSeconds(services))) {
-    streams.push_back({{"conversation_id", info.conversation_id},
+  for (const StreamInfo& info :
+       services.streams->Lookup(request.caller.tenant, ids, UnixSeconds(services))) {
+    streams.push_back({{"conversation_id", info.conversation.id},
                        {"is_done", info.is_done},
                        {"total_bytes", info.n_bytes},
                        {"started_at", info.started_unix_s},
@@ -81,7 +83,7 @@ HttpResponse Lookup(const Services& services, const HttpRequest& request) {
 HttpResponse Stop(const Services& services, const HttpRequest& request) {
   const std::string id = request.Param("conv_id");
   if (id.empty()) return MissingId();
-  services.streams->Cancel(id, UnixSeconds(services));
+  services.streams->Cancel({request.caller.tenant, id}, UnixSeconds(services));
   HttpResponse response;
   response.status = 204;
   response.content_type = "application/json";

@@ -13,8 +13,8 @@ size_t KeptBytes(const StreamInfo& info) { return info.n_bytes - info.n_dropped;
 
 }  // namespace
 
-RecordedStream::RecordedStream(std::string conversation_id, int64_t unix_s)
-    : conversation_id_(std::move(conversation_id)), started_unix_s_(unix_s) {}
+RecordedStream::RecordedStream(Conversation conversation, int64_t unix_s)
+    : conversation_(std::move(conversation)), started_unix_s_(unix_s) {}
 
 void RecordedStream::Append(std::string_view bytes) {
   {
@@ -52,7 +52,7 @@ RecordedStream::Part RecordedStream::Read(size_t offset, std::chrono::millisecon
 
 StreamInfo RecordedStream::info() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return {.conversation_id = conversation_id_,
+  return {.conversation = conversation_,
           .is_done = done_,
           .n_bytes = end(),
           .n_dropped = first(),
@@ -60,40 +60,43 @@ StreamInfo RecordedStream::info() const {
           .completed_unix_s = completed_unix_s_};
 }
 
-std::shared_ptr<RecordedStream> StreamStore::Open(const std::string& conversation_id,
+std::shared_ptr<RecordedStream> StreamStore::Open(const Conversation& conversation,
                                                   int64_t unix_s) {
-  const auto stream = std::make_shared<RecordedStream>(conversation_id, unix_s);
+  const auto stream = std::make_shared<RecordedStream>(conversation, unix_s);
   const std::lock_guard<std::mutex> lock(mutex_);
   Prune(unix_s);
-  Remove(conversation_id, unix_s);
-  streams_[conversation_id] = stream;
+  Remove(conversation, unix_s);
+  streams_[conversation] = stream;
   return stream;
 }
 
-std::shared_ptr<RecordedStream> StreamStore::FindOrNull(const std::string& conversation_id,
+std::shared_ptr<RecordedStream> StreamStore::FindOrNull(const Conversation& conversation,
                                                         int64_t unix_s) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Prune(unix_s);
-  const auto found = streams_.find(conversation_id);
+  const auto found = streams_.find(conversation);
   return found == streams_.end() ? nullptr : found->second;
 }
 
-std::vector<StreamInfo> StreamStore::Lookup(const std::vector<std::string>& conversation_ids,
+std::vector<StreamInfo> StreamStore::Lookup(TenantId tenant,
+                                            const std::vector<std::string>& conversation_ids,
                                             int64_t unix_s) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Prune(unix_s);
   std::vector<StreamInfo> infos;
   for (const std::string& wanted : conversation_ids) {
-    for (const auto& [id, stream] : streams_) {
-      if (id == wanted || id.starts_with(wanted + "::")) infos.push_back(stream->info());
+    for (const auto& [conversation, stream] : streams_) {
+      const std::string& id = conversation.id;
+      const bool is_meant = id == wanted || id.starts_with(wanted + "::");
+      if (is_meant && conversation.tenant == tenant) infos.push_back(stream->info());
     }
   }
   return infos;
 }
 
-void StreamStore::Cancel(const std::string& conversation_id, int64_t unix_s) {
+void StreamStore::Cancel(const Conversation& conversation, int64_t unix_s) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  Remove(conversation_id, unix_s);
+  Remove(conversation, unix_s);
 }
 
 void StreamStore::Forget(const std::shared_ptr<RecordedStream>& stream) {
@@ -101,8 +104,8 @@ void StreamStore::Forget(const std::shared_ptr<RecordedStream>& stream) {
   std::erase_if(streams_, [&stream](const auto& entry) { return entry.second == stream; });
 }
 
-void StreamStore::Remove(const std::string& conversation_id, int64_t unix_s) {
-  const auto found = streams_.find(conversation_id);
+void StreamStore::Remove(const Conversation& conversation, int64_t unix_s) {
+  const auto found = streams_.find(conversation);
   if (found == streams_.end()) return;
   found->second->Cancel();
   found->second->End(unix_s);
@@ -112,7 +115,7 @@ void StreamStore::Remove(const std::string& conversation_id, int64_t unix_s) {
 void StreamStore::Prune(int64_t unix_s) {
   size_t n_bytes = 0;
   std::vector<StreamInfo> ended;
-  for (const auto& [id, stream] : streams_) {
+  for (const auto& [conversation, stream] : streams_) {
     StreamInfo info = stream->info();
     n_bytes += KeptBytes(info);
     if (info.is_done) ended.push_back(std::move(info));
@@ -124,13 +127,13 @@ void StreamStore::Prune(int64_t unix_s) {
     const bool expired = unix_s - info.completed_unix_s >= kKeepS;
     if (!expired && n_bytes <= max_bytes_) return;
     n_bytes -= KeptBytes(info);
-    streams_.erase(info.conversation_id);
+    streams_.erase(info.conversation);
   }
 }
 
-StreamRecording::StreamRecording(StreamStore* store, const std::string& conversation_id,
+StreamRecording::StreamRecording(StreamStore* store, const Conversation& conversation,
                                  std::function<int64_t()> unix_s)
-    : store_(store), unix_s_(std::move(unix_s)), stream_(store->Open(conversation_id, unix_s_())) {}
+    : store_(store), unix_s_(std::move(unix_s)), stream_(store->Open(conversation, unix_s_())) {}
 
 StreamRecording::~StreamRecording() {
   if (stream_->info().n_bytes == 0) store_->Forget(stream_);

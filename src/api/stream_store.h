@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <compare>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -18,10 +19,20 @@
 #include <string_view>
 #include <vector>
 
+#include "base/types.h"
+
 namespace polykv {
 
+// By which a client comes back to its stream; equal ids of two tenants are two conversations.
+struct Conversation {
+  TenantId tenant = kEverybody;
+  std::string id;
+
+  auto operator<=>(const Conversation&) const = default;
+};
+
 struct StreamInfo {
-  std::string conversation_id;
+  Conversation conversation;
   bool is_done = false;
   size_t n_bytes = 0;    // that were ever sent
   size_t n_dropped = 0;  // of them no longer kept: the first ones
@@ -32,7 +43,7 @@ struct StreamInfo {
 // One stream's bytes: the last 4 MiB, as llama-server. Thread-safe.
 class RecordedStream {
  public:
-  RecordedStream(std::string conversation_id, int64_t unix_s);
+  RecordedStream(Conversation conversation, int64_t unix_s);
 
   void Append(std::string_view bytes);  // drops what comes after the end
   void End(int64_t unix_s);             // the first call counts
@@ -53,7 +64,7 @@ class RecordedStream {
   size_t first() const { return base_ + start_; }
   size_t end() const { return base_ + buffer_.size(); }
 
-  const std::string conversation_id_;
+  const Conversation conversation_;
   const int64_t started_unix_s_;
   std::atomic<bool> cancelled_{false};
 
@@ -76,21 +87,22 @@ class StreamStore {
   explicit StreamStore(size_t max_bytes = kMaxBytes) : max_bytes_(max_bytes) {}
 
   // An earlier stream of the conversation is cancelled and ends.
-  std::shared_ptr<RecordedStream> Open(const std::string& conversation_id, int64_t unix_s);
-  std::shared_ptr<RecordedStream> FindOrNull(const std::string& conversation_id, int64_t unix_s);
-  // Those of the conversations and of their variants, "<id>::<model>".
-  std::vector<StreamInfo> Lookup(const std::vector<std::string>& conversation_ids, int64_t unix_s);
-  void Cancel(const std::string& conversation_id, int64_t unix_s);  // and forget
+  std::shared_ptr<RecordedStream> Open(const Conversation& conversation, int64_t unix_s);
+  std::shared_ptr<RecordedStream> FindOrNull(const Conversation& conversation, int64_t unix_s);
+  // Those of the tenant's conversations and of their variants, "<id>::<model>".
+  std::vector<StreamInfo> Lookup(TenantId tenant, const std::vector<std::string>& conversation_ids,
+                                 int64_t unix_s);
+  void Cancel(const Conversation& conversation, int64_t unix_s);  // and forget
   void Forget(const std::shared_ptr<RecordedStream>& stream);
 
  private:
   // REQUIRES: mutex_ is held.
-  void Remove(const std::string& conversation_id, int64_t unix_s);
+  void Remove(const Conversation& conversation, int64_t unix_s);
   void Prune(int64_t unix_s);
 
   const size_t max_bytes_;
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<RecordedStream>> streams_;  // guarded by mutex_
+  std::map<Conversation, std::shared_ptr<RecordedStream>> streams_;  // guarded by mutex_
 };
 
 // The writing end, held by one response. Its end ends the stream; one that got no byte is
@@ -98,7 +110,7 @@ class StreamStore {
 class StreamRecording {
  public:
   // `store` outlives the recording; `unix_s` tells the time.
-  StreamRecording(StreamStore* store, const std::string& conversation_id,
+  StreamRecording(StreamStore* store, const Conversation& conversation,
                   std::function<int64_t()> unix_s);
   ~StreamRecording();
   StreamRecording(const StreamRecording&) = delete;

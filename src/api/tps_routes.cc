@@ -19,8 +19,8 @@ std::shared_ptr<const EngineSnapshot> Snapshot(const Services& services) {
   return glance.loaded ? services.engine->Snapshot() : services.asleep.snapshot;
 }
 
-std::string Text(const Services& services) {
-  return JsonText(TpsJson(*Snapshot(services), services.unix_ms()));
+std::string Text(const Services& services, const Caller& caller) {
+  return JsonText(TpsJson(*Snapshot(services), caller, services.unix_ms()));
 }
 
 // One of the streams that may be open at once; none left: null.
@@ -36,7 +36,7 @@ HttpResponse Tps(const Services& services, const HttpRequest& request,
                  const std::shared_ptr<std::atomic<int>>& n_open) {
   HttpResponse response;
   if (const std::string once = request.Param("once"); once == "1" || once == "true") {
-    response.body = Text(services);
+    response.body = Text(services, request.caller);
     return response;
   }
   const std::shared_ptr<void> seat = TakeSeat(n_open);
@@ -48,14 +48,14 @@ HttpResponse Tps(const Services& services, const HttpRequest& request,
          .retry_after_s = 5});
   }
   response.content_type = "text/event-stream";
-  response.next = [&services, seat, should_stop = request.should_stop,
+  response.next = [&services, caller = request.caller, seat, should_stop = request.should_stop,
                    next_us = TimeUs{0}](std::string* out) mutable {
     while (services.clock->NowUs() < next_us) {
       if (should_stop()) return false;
       std::this_thread::sleep_for(kSlice);
     }
     next_us = services.clock->NowUs() + services.tps_interval_us;
-    *out = "data: " + Text(services) + "\n\n";
+    *out = "data: " + Text(services, caller) + "\n\n";
     return true;
   };
   return response;

@@ -22,12 +22,14 @@ Json PoolSessionJson(const SessionView& session) {
 
 }  // namespace
 
-const PoolView* FindPoolOrNull(const EngineSnapshot& snapshot, const std::string& id_or_name) {
-  const auto found = std::find_if(snapshot.pools.begin(), snapshot.pools.end(),
-                                  [&id_or_name](const PoolView& pool) {
-                                    return std::to_string(pool.pool_id) == id_or_name ||
-                                           (!pool.name.empty() && pool.name == id_or_name);
-                                  });
+const PoolView* FindPoolOrNull(const EngineSnapshot& snapshot, const Caller& caller,
+                               const std::string& id_or_name) {
+  const auto found =
+      std::find_if(snapshot.pools.begin(), snapshot.pools.end(), [&](const PoolView& pool) {
+        const bool is_meant = std::to_string(pool.pool_id) == id_or_name ||
+                              (!pool.name.empty() && pool.name == id_or_name);
+        return is_meant && caller.Sees(pool.tenant);
+      });
   return found == snapshot.pools.end() ? nullptr : &*found;
 }
 
@@ -117,9 +119,10 @@ Json SlotJson(const SlotView& slot) {
   return json;
 }
 
-Json TpsJson(const EngineSnapshot& snapshot, int64_t unix_ms) {
+Json TpsJson(const EngineSnapshot& snapshot, const Caller& caller, int64_t unix_ms) {
   Json sessions = Json::array();
   for (const SessionView& session : snapshot.sessions) {
+    if (!caller.Sees(session.tenant)) continue;
     sessions.push_back(
         {{"session_id", session.session_id},
          {"pool_id", IdOrNull(session.pool_id)},
@@ -135,6 +138,13 @@ Json TpsJson(const EngineSnapshot& snapshot, int64_t unix_ms) {
           {"n_active", snapshot.n_active},
           {"n_warming", snapshot.n_warming},
           {"sessions", std::move(sessions)}};
+}
+
+SlotView Redacted(const SlotView& slot) {
+  return {.id = slot.id,
+          .n_ctx = slot.n_ctx,
+          .speculative = slot.speculative,
+          .is_processing = slot.is_processing};
 }
 
 Json PoolTreeHead(const EngineSnapshot& snapshot) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "api/http_server.h"
 #include "api/protocol/json.h"
 #include "engine/snapshot.h"
 
@@ -22,12 +23,16 @@ Json PoolJson(const PoolView& pool, const EngineSnapshot& snapshot, const WallCl
 Json SessionJson(const SessionView& session, const WallClock& wall);
 Json SlotJson(const SlotView& slot);
 
-// The document of GET /polykv/tps.
-Json TpsJson(const EngineSnapshot& snapshot, int64_t unix_ms);
+// The document of GET /polykv/tps; the sums are over all sessions.
+Json TpsJson(const EngineSnapshot& snapshot, const Caller& caller, int64_t unix_ms);
 Json PolicyJson(const AdmissionPolicy& policy);
 
-// By decimal id or by name; null if there is none.
-const PoolView* FindPoolOrNull(const EngineSnapshot& snapshot, const std::string& id_or_name);
+// Of those that the caller sees, by decimal id or by name; null if there is none.
+const PoolView* FindPoolOrNull(const EngineSnapshot& snapshot, const Caller& caller,
+                               const std::string& id_or_name);
+
+// What another tenant may know of a slot: that it is there, and whether it is taken.
+SlotView Redacted(const SlotView& slot);
 
 // 16 hexadecimal digits: JSON numbers do not hold 64 bits everywhere.
 std::string PrefixHashText(uint64_t hash);

@@ -6,18 +6,23 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <variant>
 
 namespace polykv {
 namespace {
 
+constexpr int32_t kMaxText = 4096;
 constexpr int32_t kDayMs = 24 * 60 * 60 * 1000;
 constexpr std::string_view kPrefix = "--polykv-";
+
+// A number, a text, or on and off.
+using Member = std::variant<int32_t Options::*, std::string Options::*, bool Options::*>;
 
 // The only place where an option is declared.
 struct Declaration {
   const char* name;  // without the prefix
-  int32_t Options::* value;
-  int32_t min;
+  Member value;
+  int32_t min;  // of a text: of its length
   int32_t max;
   const char* help;
   bool Options::* given = nullptr;
@@ -51,6 +56,11 @@ constexpr Declaration kDeclarations[] = {
      "time between two events of GET /polykv/tps"},
     {"matmul", &Options::matmul, 0, 1,
      "1: multiply Q4_1 weights by our own kernel, with the same bits; 0: by ggml's"},
+    {"isolate-keys", &Options::isolate_keys, 0, 1,
+     "every API key has pools, sessions, streams and reuse of its own, and sees nobody else's"},
+    {"admin-key", &Options::admin_key, 1, kMaxText,
+     "one more API key, with --polykv-isolate-keys: it sees what all have, and opens /metrics and "
+     "what changes the server for all"},
 };
 
 std::string EnvName(const Declaration& declaration) {
@@ -72,17 +82,45 @@ Problem BadOption(std::string message) {
   return {.status = 400, .type = "bad_option", .message = std::move(message)};
 }
 
+template <typename T>
+bool Is(const Declaration& declaration) {
+  return std::holds_alternative<T Options::*>(declaration.value);
+}
+
+template <typename T>
+T& ValueIn(Options* options, const Declaration& declaration) {
+  return options->*std::get<T Options::*>(declaration.value);
+}
+
+std::string Range(const Declaration& declaration) {
+  return std::to_string(declaration.min) + " to " + std::to_string(declaration.max);
+}
+
+std::optional<Problem> SetText(const Declaration& declaration, const std::string& shown,
+                               std::string_view text, Options* options) {
+  const auto length = static_cast<int32_t>(std::min<size_t>(text.size(), kMaxText + 1));
+  if (length < declaration.min || length > declaration.max) {
+    return BadOption(shown + " needs " + Range(declaration) + " bytes");
+  }
+  ValueIn<std::string>(options, declaration) = text;
+  return std::nullopt;
+}
+
 std::optional<Problem> Set(const Declaration& declaration, const std::string& shown,
                            std::string_view text, Options* options) {
+  if (Is<std::string>(declaration)) return SetText(declaration, shown, text, options);
   int32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool is_number = error == std::errc() && end == text.data() + text.size();
   if (!is_number || value < declaration.min || value > declaration.max) {
-    return BadOption(shown + " needs a whole number from " + std::to_string(declaration.min) +
-                     " to " + std::to_string(declaration.max) + ", not '" + std::string(text) +
-                     "'");
+    return BadOption(shown + " needs a whole number from " + Range(declaration) + ", not '" +
+                     std::string(text) + "'");
   }
-  options->*declaration.value = value;
+  if (Is<bool>(declaration)) {
+    ValueIn<bool>(options, declaration) = value != 0;
+  } else {
+    ValueIn<int32_t>(options, declaration) = value;
+  }
   if (declaration.given != nullptr) options->*declaration.given = true;
   return std::nullopt;
 }
@@ -108,26 +146,43 @@ Result<ParsedOptions> ParseOptions(const std::vector<std::string>& arguments,
     const std::string flag = argument.substr(0, equals);
     const Declaration* declaration = FindOrNull(std::string_view(flag).substr(kPrefix.size()));
     if (declaration == nullptr) return BadOption("unknown flag " + flag + " (see --help)");
-    if (equals == std::string::npos && i + 1 == arguments.size()) {
-      return BadOption(flag + " needs a value");
+    std::string text = "1";
+    if (equals != std::string::npos) {
+      text = argument.substr(equals + 1);
+    } else if (!Is<bool>(*declaration)) {
+      if (i + 1 == arguments.size()) return BadOption(flag + " needs a value");
+      text = arguments[++i];
     }
-    const std::string text =
-        equals == std::string::npos ? arguments[++i] : argument.substr(equals + 1);
     if (auto problem = Set(*declaration, flag, text, &parsed.options)) return *std::move(problem);
   }
   return parsed;
 }
 
+std::optional<Problem> CheckKeys(const Options& options, const std::vector<std::string>& api_keys) {
+  if (options.isolate_keys && api_keys.empty()) {
+    return BadOption("--polykv-isolate-keys needs keys to tell apart (--api-key)");
+  }
+  if (options.admin_key.empty()) return std::nullopt;
+  if (!options.isolate_keys) {
+    return BadOption("--polykv-admin-key has no use without --polykv-isolate-keys");
+  }
+  if (std::find(api_keys.begin(), api_keys.end(), options.admin_key) != api_keys.end()) {
+    return BadOption("--polykv-admin-key must not be one of the API keys");
+  }
+  return std::nullopt;
+}
+
 std::string OptionsHelp() {
   constexpr size_t kHelpColumn = 40;
-  const Options defaults;
+  Options defaults;
   std::string help = "\n----- PolyKV params -----\n\n";
   for (const Declaration& declaration : kDeclarations) {
-    std::string line = std::string(kPrefix) + declaration.name + " N";
+    std::string line = std::string(kPrefix) + declaration.name;
+    if (!Is<bool>(declaration)) line += Is<std::string>(declaration) ? " TEXT" : " N";
     line.resize(std::max(line.size() + 1, kHelpColumn), ' ');
     line += declaration.help;
-    const int32_t value = defaults.*declaration.value;
-    if (value >= declaration.min) line += " (default: " + std::to_string(value) + ")";
+    const int32_t value = Is<int32_t>(declaration) ? ValueIn<int32_t>(&defaults, declaration) : -1;
+    if (value >= 0) line += " (default: " + std::to_string(value) + ")";
     help += line + "\n" + std::string(kHelpColumn, ' ') + "(env: " + EnvName(declaration) + ")\n";
   }
   return help;

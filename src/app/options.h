@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct Options {
   int32_t prefill_chunk = 256;
   int32_t tps_interval_ms = 500;
   int32_t matmul = 1;
+  bool isolate_keys = false;
+  std::string admin_key;
 
   // Which of them came from the command line or the environment.
   bool pools_given = false;
@@ -34,9 +37,14 @@ struct ParsedOptions {
 };
 
 // Reads the environment (`get_env`, POLYKV_MAX_POOLS and the like), then the command line, which
-// wins. A flag is `--name value` or `--name=value`. A Problem is one line for a person.
+// wins. A flag is `--name value` or `--name=value`; one that is on or off needs no value. A Problem
+// is one line for a person.
 Result<ParsedOptions> ParseOptions(const std::vector<std::string>& arguments,
                                    const std::function<const char*(const char* name)>& get_env);
+
+// Whether what is asked for on keys can be, with these API keys. A Problem is one line for a
+// person.
+std::optional<Problem> CheckKeys(const Options& options, const std::vector<std::string>& api_keys);
 
 // For --help, in llama-server's layout.
 std::string OptionsHelp();

@@ -57,6 +57,28 @@ TEST(OptionsTest, MistakesAreOneLine) {
   }
 }
 
+TEST(OptionsTest, FlagsNeedNoValueAndTextsAreTaken) {
+  const auto off = Parse({"--polykv-isolate-keys=0"}, {{"POLYKV_ISOLATE_KEYS", "1"}});
+  EXPECT_FALSE(off.value().options.isolate_keys);
+  const auto on = Parse({"--polykv-isolate-keys", "-v", "--polykv-admin-key", "k=1"});
+  EXPECT_TRUE(on.value().options.isolate_keys);
+  EXPECT_EQ(on.value().options.admin_key, "k=1");
+  EXPECT_EQ(on.value().rest, (std::vector<std::string>{"polykv-server", "-v"}));
+  EXPECT_TRUE(Parse({}, {{"POLYKV_ISOLATE_KEYS", "1"}}).value().options.isolate_keys);
+  EXPECT_FALSE(Parse({}, {{"POLYKV_ISOLATE_KEYS", "yes"}}).ok());
+  EXPECT_FALSE(Parse({"--polykv-admin-key="}).ok());
+}
+
+TEST(OptionsTest, KeysThatCannotBeIsolatedAreRefused) {
+  const std::vector<std::string> keys = {"a", "b"};
+  EXPECT_FALSE(CheckKeys({}, {}).has_value());
+  EXPECT_FALSE(CheckKeys({.isolate_keys = true}, keys).has_value());
+  EXPECT_FALSE(CheckKeys({.isolate_keys = true, .admin_key = "c"}, keys).has_value());
+  EXPECT_TRUE(CheckKeys({.isolate_keys = true}, {}).has_value());
+  EXPECT_TRUE(CheckKeys({.admin_key = "c"}, keys).has_value());
+  EXPECT_TRUE(CheckKeys({.isolate_keys = true, .admin_key = "b"}, keys).has_value());
+}
+
 TEST(OptionsTest, BadEnvironmentNamesTheVariable) {
   Result<ParsedOptions> parsed = Parse({}, {{"POLYKV_MAX_WAITING", "0"}});
   ASSERT_FALSE(parsed.ok());
@@ -65,8 +87,9 @@ TEST(OptionsTest, BadEnvironmentNamesTheVariable) {
 
 TEST(OptionsTest, HelpShowsEveryFlagAndDefault) {
   const std::string help = OptionsHelp();
-  for (const char* text : {"--polykv-max-pools N", "(default: 16)", "POLYKV_SESSION_IDLE_MS",
-                           "--polykv-drain-ms N", "(default: 30000)"}) {
+  for (const char* text :
+       {"--polykv-max-pools N", "(default: 16)", "POLYKV_SESSION_IDLE_MS", "--polykv-drain-ms N",
+        "(default: 30000)", "--polykv-isolate-keys ", "--polykv-admin-key TEXT"}) {
     EXPECT_NE(help.find(text), std::string::npos) << text;
   }
 }

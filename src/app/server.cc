@@ -14,6 +14,7 @@
 #include "api/protocol/json.h"
 #include "api/routes.h"
 #include "app/version.h"
+#include "llama/llama_drafter.h"
 #include "llama/llama_sampler.h"
 #include "llama/sharing_probe.h"
 #include "matmul/install.h"
@@ -37,7 +38,7 @@ size_t OpenFileLimit() {
   return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_max : given;
 }
 
-HttpServerConfig HttpConfig(const common_params& params,
+HttpServerConfig HttpConfig(const common_params& params, const Options& options,
                             const std::optional<PredictConfig>& predict) {
   HttpServerConfig config;
   config.hosts = params.hostnames;
@@ -45,6 +46,8 @@ HttpServerConfig HttpConfig(const common_params& params,
   config.prefix = params.api_prefix;
   config.static_path = params.ui ? params.public_path : "";
   config.api_keys = params.api_keys;
+  config.isolate_keys = options.isolate_keys;
+  config.admin_key = options.admin_key;
   config.cors_origins = params.cors_origins;
   config.cors_methods = params.cors_methods;
   config.cors_headers = params.cors_headers;
@@ -163,9 +166,15 @@ Server::Server(const ServerParams& params, const Options& options,
              .is_quiet = [this] { return IsQuiet(); },
              .unload = [this] { Unload(); },
              .load = [this] { return Load(); }}),
-      http_(HttpConfig(*params.params, predict_)) {}
+      http_(HttpConfig(*params.params, options, predict_)) {}
 
 std::optional<Problem> Server::Boot() {
+  if (auto problem = CheckKeys(options_, params_.params->api_keys)) return problem;
+  if (options_.isolate_keys && DraftsFromOthers(*params_.params)) {
+    return Problem{.message =
+                       "--spec-type ngram-mod and ngram-cache draft what any stream has "
+                       "said: not with --polykv-isolate-keys"};
+  }
   Result<std::unique_ptr<ServerTools>> tools = ServerTools::Make(*params_.params);
   if (!tools.ok()) return tools.problem();
   tools_ = std::move(tools.value());
@@ -302,7 +311,7 @@ std::string Server::PropsJson() const {
   props["prefill_chunk"] = config_.prefill_chunk;
   props["matmul"] = own_matmul_ ? "polykv" : "ggml";
   props["default_policy"] = nullptr;
-  props["trust"] = "one_domain";
+  props["trust"] = options_.isolate_keys ? "per_key" : "shared";
   return JsonText(props);
 }
 

@@ -21,6 +21,7 @@ std::string_view ResidencyName(Residency residency) {
 
 PoolView ViewOf(const PoolNode& node) {
   PoolView view;
+  view.tenant = node.origin.tenant;
   view.pool_id = node.id;
   if (!node.names.empty()) view.name = node.names.front();
   view.parent = node.parent != nullptr ? node.parent->id : kNoPool;
@@ -45,7 +46,8 @@ PoolView ViewOf(const PoolNode& node) {
 
 SessionView ViewOf(const EngineState& state, const Session& session) {
   SessionView view;
-  view.session_id = session.id;
+  view.tenant = session.key.tenant;
+  view.session_id = session.key.id;
   view.pool_id = session.pool_id;
   view.state = session.n_waiting > 0 ? "queued" : "idle";
   view.n_tokens = session.sequence.n_tokens();
@@ -53,7 +55,7 @@ SessionView ViewOf(const EngineState& state, const Session& session) {
   view.suffix_n_tokens = session.sequence.n_private();
   view.marginal_kv_bytes = view.suffix_n_tokens * state.backend->info().bytes_per_cell;
   view.ttft_ms = static_cast<double>(session.ttft_us) / 1e3;
-  const SavedSequence* saved = state.host.FindOrNull(HostKind::kSession, session.id);
+  const SavedSequence* saved = state.host.FindOrNull(HostKind::kSession, session.number);
   if (saved != nullptr) view.n_saved = saved->n_cells();
   view.ctx_used = saved != nullptr ? static_cast<int32_t>(saved->tokens.size()) : view.n_tokens;
   view.ctx_total = state.config.n_ctx_session;
@@ -65,6 +67,7 @@ SlotView ViewOf(const Slot& slot, TimeUs now) {
   SlotView view = slot.last;
   if (slot.running == nullptr) return view;
   const Generation& generation = *slot.running;
+  view.tenant = generation.request->tenant;
   view.is_processing = true;
   view.n_ctx = generation.n_ctx;
   view.task_id = generation.task_id;
@@ -113,7 +116,8 @@ int32_t JoinTree(std::vector<PoolView>& pools) {
 void Join(EngineSnapshot& snapshot) {
   for (SessionView& session : snapshot.sessions) {
     for (const SlotView& slot : snapshot.slots) {
-      if (!slot.is_processing || slot.session_id != session.session_id) continue;
+      const bool its_own = slot.tenant == session.tenant && slot.session_id == session.session_id;
+      if (!slot.is_processing || !its_own) continue;
       session.slot_id = slot.id;
       session.state = slot.timings.n_generated > 0 ? "decoding" : "prefilling";
       if (slot.is_parked) session.state = "parked";

@@ -36,6 +36,7 @@ struct PoolCreated {
 };
 // A root, or with `parent` a fork.
 struct CreatePool {
+  TenantId tenant = kEverybody;            // whose pool it will be; of its parent and session too
   std::string parent;                      // decimal id or name; empty: a root
   std::optional<int32_t> branch_pos = {};  // none: where tokens and parent part, or, if they are
                                            // appended, the parent's length
@@ -67,6 +68,7 @@ struct ChangePool {
     kFlush,    // the same for every pool of the subtree that is neither pinned nor in use
     kRelease,  // drops one reference
   };
+  TenantId tenant = kEverybody;
   Action action = Action::kPin;
   std::string pool;                    // decimal id or name
   std::string pin_key = {};            // kPin, kUnpin: pins of other keys stay as they are
@@ -79,6 +81,7 @@ struct ChangePool {
 
 // Sets or takes away (`policy` empty) a pool's own admission policy.
 struct SetAdmission {
+  TenantId tenant = kEverybody;
   std::string pool;  // decimal id or name
   std::optional<AdmissionPolicy> policy;
   std::shared_ptr<Channel<Result<PoolId>>> channel = std::make_shared<Channel<Result<PoolId>>>();
@@ -96,6 +99,7 @@ struct Capacity {
   std::optional<int32_t> cells_per_stream = {};  // … and what each has
 };
 struct AskCapacity {
+  TenantId tenant = kEverybody;
   std::string pool;                             // decimal id or name
   std::optional<int64_t> expected_tokens = {};  // that the session would need
   SessionId session_id;                         // empty: a new one
@@ -104,6 +108,7 @@ struct AskCapacity {
 };
 
 struct ReadPoolTokens {
+  TenantId tenant = kEverybody;
   std::string pool;                // decimal id or name
   std::optional<int32_t> n_first;  // none: all; more than there are: all
   std::shared_ptr<Channel<Result<std::vector<Token>>>> channel =
@@ -111,7 +116,8 @@ struct ReadPoolTokens {
 };
 
 struct EndSessions {
-  SessionId session_id;  // empty: all
+  TenantId tenant = kEverybody;
+  SessionId session_id = {};  // empty: all of the tenant's
   std::shared_ptr<Channel<Result<int32_t>>> channel =
       std::make_shared<Channel<Result<int32_t>>>();  // number of sessions ended
 };
@@ -121,9 +127,11 @@ struct SlotChanged {
   int64_t n_bytes = 0;   // of the file
   double ms = 0;
 };
-// Waits until the slot is free.
+// Waits until the slot is free. A tenant other than kEverybody finds nothing in a slot but what it
+// computed itself.
 struct ChangeSlot {
   enum class Action { kSave, kRestore, kErase };
+  TenantId tenant = kEverybody;
   Action action = Action::kErase;
   int32_t id_slot = 0;  // wraps around, as in llama-server
   std::string path;     // of the file; not for kErase
@@ -141,6 +149,7 @@ struct SetAdapters {
 // Ends the thinking of a completion that holds a slot; with several choices, of one of them.
 struct EndReasoning {
   enum class Outcome { kDone, kNoCompletion, kNotAsked };  // kNotAsked: no reasoning_control
+  TenantId tenant = kEverybody;
   std::string completion_id;
   std::shared_ptr<Channel<Result<Outcome>>> channel = std::make_shared<Channel<Result<Outcome>>>();
 };

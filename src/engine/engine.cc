@@ -49,7 +49,7 @@ struct Apply {
   }
   void operator()(ChangePool& command) const { HandleChangePool(state, command); }
   void operator()(ReadPoolTokens& command) const {
-    const auto node = state.pools.FindOrNull(command.pool);
+    const auto node = state.pools.FindOrNull(command.tenant, command.pool);
     if (node == nullptr) return state.Answer(command.channel, PoolNotFound(command.pool));
     const Pos n = std::clamp(command.n_first.value_or(node->length()), 0, node->length());
     const auto begin = node->prefix.tokens.begin();
@@ -64,14 +64,16 @@ struct Apply {
     state.changed = true;
   }
   void operator()(EndSessions& command) const {
-    std::vector<SessionId> ids;
+    std::vector<SessionKey> keys;
     if (!command.session_id.empty()) {
-      ids.push_back(command.session_id);
+      keys.push_back({command.tenant, command.session_id});
     } else {
-      for (const auto& [id, session] : state.sessions) ids.push_back(id);
+      for (const auto& [key, session] : state.sessions) {
+        if (key.tenant == command.tenant) keys.push_back(key);
+      }
     }
     int32_t n_ended = 0;
-    for (const SessionId& id : ids) n_ended += EndSession(state, id) ? 1 : 0;
+    for (const SessionKey& key : keys) n_ended += EndSession(state, key) ? 1 : 0;
     Result<int32_t> answer = n_ended;
     if (!command.session_id.empty() && n_ended == 0) {
       answer = Problem{.status = 404,
@@ -86,7 +88,9 @@ struct Apply {
     for (const Slot& slot : state.slots) {
       if (slot.running == nullptr) continue;
       GenerationRequest& request = *slot.running->request;
-      if (request.completion_id != command.completion_id) continue;
+      const bool is_meant =
+          request.tenant == command.tenant && request.completion_id == command.completion_id;
+      if (!is_meant) continue;
       outcome = request.reasoning_control ? EndReasoning::Outcome::kDone
                                           : EndReasoning::Outcome::kNotAsked;
       if (request.reasoning_control) request.sampler->EndReasoning();
@@ -167,11 +171,13 @@ class Engine::Impl {
     int32_t n_session_seqs = 0;
     for (const Slot& slot : state_.slots) {
       cells += slot.own.n_private();
+      POLYKV_CHECK(PoolTree::MayHold(slot.own.origin, slot.own.lease));
     }
-    for (const auto& [id, session] : state_.sessions) {
+    for (const auto& [key, session] : state_.sessions) {
       cells += session->sequence.n_private();
+      POLYKV_CHECK(PoolTree::MayHold(session->sequence.origin, session->sequence.lease));
       n_session_seqs += session->sequence.id != kNoSeq ? 1 : 0;
-      POLYKV_CHECK(id == session->id && session->n_waiting >= 0);
+      POLYKV_CHECK(key == session->key && session->n_waiting >= 0);
     }
     for (const Sequence& seat : state_.embed_seats) {
       cells += seat.n_private();
@@ -206,10 +212,12 @@ class Engine::Impl {
 
   // What sequences hold outside of the cache, and that nothing was left on the way there.
   void CheckHostMemory() const {
-    state_.host.CheckIntegrity([this](HostKind kind, const std::string& owner) {
+    state_.host.CheckIntegrity([this](HostKind kind, int64_t owner) {
       if (kind == HostKind::kPool) return state_.pools.FindOrNull(owner) != nullptr;
-      const auto session = state_.sessions.find(owner);
-      return session != state_.sessions.end() && !session->second->running;
+      return std::any_of(state_.sessions.begin(), state_.sessions.end(),
+                         [owner](const auto& entry) {
+                           return entry.second->number == owner && !entry.second->running;
+                         });
     });
     int64_t parked_bytes = 0;
     for (const auto& generation : state_.running) {

@@ -34,27 +34,27 @@ SavedSequence* HostStore::AddPromptOrNull(SavedSequence saved, size_t state_size
   if (!CanHold(saved.n_bytes() + static_cast<int64_t>(state_size))) return nullptr;
   for (auto it = entries_.begin(); it != entries_.end();) {
     const SavedSequence& other = it->saved;
-    const bool replaced = it->key.first == HostKind::kPrompt && other.adapters == saved.adapters &&
+    const bool replaced = it->key.first == HostKind::kPrompt && other.origin == saved.origin &&
                           BeginsWith(saved.tokens, other.tokens);
     it = replaced ? Erase(it) : std::next(it);
   }
-  return Add({HostKind::kPrompt, ""}, std::move(saved), state_size);
+  return Add({HostKind::kPrompt, 0}, std::move(saved), state_size);
 }
 
-bool HostStore::Holds(std::span<const Token> tokens, const AdapterSet& adapters) const {
+bool HostStore::Holds(std::span<const Token> tokens, const CellOrigin& origin) const {
   return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-    return entry.key.first == HostKind::kPrompt && entry.saved.adapters == adapters &&
+    return entry.key.first == HostKind::kPrompt && entry.saved.origin == origin &&
            BeginsWith(entry.saved.tokens, tokens);
   });
 }
 
 const SavedSequence* HostStore::FindBetterOrNull(std::span<const Token> prompt,
-                                                 const AdapterSet& adapters,
+                                                 const CellOrigin& origin,
                                                  std::span<const Token> own) const {
   const SavedSequence* best = nullptr;
   Overlap most = Compare(prompt, own);
   for (const auto& [key, saved] : entries_) {
-    if (key.first != HostKind::kPrompt || saved.adapters != adapters) continue;
+    if (key.first != HostKind::kPrompt || saved.origin != origin) continue;
     const Overlap overlap = Compare(prompt, saved.tokens);
     if (overlap.kept < kMinKept) continue;
     if (overlap.kept > most.kept && overlap.similar > most.similar) {
@@ -100,7 +100,7 @@ void HostStore::DropPromptsBeyondMaxTokens() {
   }
 }
 
-SavedSequence* HostStore::AddOrNull(HostKind kind, const std::string& owner, SavedSequence saved,
+SavedSequence* HostStore::AddOrNull(HostKind kind, int64_t owner, SavedSequence saved,
                                     size_t state_size) {
   POLYKV_CHECK(kind != HostKind::kPrompt);
   if (!CanHold(saved.n_bytes() + static_cast<int64_t>(state_size))) return nullptr;
@@ -108,12 +108,12 @@ SavedSequence* HostStore::AddOrNull(HostKind kind, const std::string& owner, Sav
   return Add({kind, owner}, std::move(saved), state_size);
 }
 
-const SavedSequence* HostStore::FindOrNull(HostKind kind, const std::string& owner) const {
+const SavedSequence* HostStore::FindOrNull(HostKind kind, int64_t owner) const {
   const auto it = owned_.find({kind, owner});
   return it == owned_.end() ? nullptr : &it->second->saved;
 }
 
-void HostStore::Drop(HostKind kind, const std::string& owner) {
+void HostStore::Drop(HostKind kind, int64_t owner) {
   const auto it = owned_.find({kind, owner});
   if (it != owned_.end()) Erase(it->second);
 }
@@ -145,7 +145,7 @@ void HostStore::Count(const Entry& entry, int32_t sign) {
 }
 
 void HostStore::CheckIntegrity(
-    const std::function<bool(HostKind kind, const std::string& owner)>& is_known) const {
+    const std::function<bool(HostKind kind, int64_t owner)>& is_known) const {
   std::array<Usage, 3> usage;
   for (const Entry& entry : entries_) {
     const auto& [kind, owner] = entry.key;

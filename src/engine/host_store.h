@@ -8,11 +8,10 @@
 #include <list>
 #include <map>
 #include <span>
-#include <string>
 #include <utility>
 
 #include "base/types.h"
-#include "kv/adapter_set.h"
+#include "kv/cell_origin.h"
 #include "session/saved_sequence.h"
 
 namespace polykv {
@@ -52,33 +51,31 @@ class HostStore {
   const Usage& UsageOf(HostKind kind) const { return usage_[static_cast<size_t>(kind)]; }
 
   // A new prompt, `saved` with room for a state of `state_size` bytes, for the caller to write.
-  // Prompts that its tokens begin with go, if the adapters are the same, then the oldest entries
+  // Prompts that its tokens begin with go, if the origin is the same, then the oldest entries
   // until it fits. Null if it does not fit or the system has no memory for it. Valid until the
   // next call. Source of the rules of what replaces what: llama-server's server_prompt_cache.
   SavedSequence* AddPromptOrNull(SavedSequence saved, size_t state_size);
-  // Whether a prompt of these adapters begins with `tokens`.
-  bool Holds(std::span<const Token> tokens, const AdapterSet& adapters) const;
-  // The prompt of these adapters from which `prompt` has more to reuse than from `own`, in share
+  // Whether a prompt of this origin begins with `tokens`.
+  bool Holds(std::span<const Token> tokens, const CellOrigin& origin) const;
+  // The prompt of this origin from which `prompt` has more to reuse than from `own`, in share
   // of the prompt and in share of the entry; null if there is none. Valid until the next call.
-  const SavedSequence* FindBetterOrNull(std::span<const Token> prompt, const AdapterSet& adapters,
+  const SavedSequence* FindBetterOrNull(std::span<const Token> prompt, const CellOrigin& origin,
                                         std::span<const Token> own) const;
   SavedSequence Take(const SavedSequence* prompt);
   void DropPromptsBeyondMaxTokens();  // the oldest first
 
-  // The same as AddPromptOrNull for `owner`, a session's id or a pool's in decimal, in place of
-  // what the store has of it. REQUIRES: kind is not kPrompt.
-  SavedSequence* AddOrNull(HostKind kind, const std::string& owner, SavedSequence saved,
-                           size_t state_size);
+  // The same as AddPromptOrNull for `owner`, a session's number or a pool's id, in place of what
+  // the store has of it. REQUIRES: kind is not kPrompt.
+  SavedSequence* AddOrNull(HostKind kind, int64_t owner, SavedSequence saved, size_t state_size);
   // Null: there is none, or no longer. Valid until the next call that is not const.
-  const SavedSequence* FindOrNull(HostKind kind, const std::string& owner) const;
-  void Drop(HostKind kind, const std::string& owner);
+  const SavedSequence* FindOrNull(HostKind kind, int64_t owner) const;
+  void Drop(HostKind kind, int64_t owner);
 
   // Recounts everything; aborts on a difference, and on an entry whose owner `is_known` denies.
-  void CheckIntegrity(
-      const std::function<bool(HostKind kind, const std::string& owner)>& is_known) const;
+  void CheckIntegrity(const std::function<bool(HostKind kind, int64_t owner)>& is_known) const;
 
  private:
-  using Key = std::pair<HostKind, std::string>;
+  using Key = std::pair<HostKind, int64_t>;
   struct Entry {
     Key key;
     SavedSequence saved;

@@ -19,11 +19,11 @@ bool Add(HostStore& store, const std::vector<Token>& tokens, size_t state_size) 
   return store.AddPromptOrNull({.tokens = tokens}, state_size) != nullptr;
 }
 
-bool AddSession(HostStore& store, const std::string& id, size_t state_size) {
+bool AddSession(HostStore& store, int64_t id, size_t state_size) {
   return store.AddOrNull(HostKind::kSession, id, {}, state_size) != nullptr;
 }
 
-bool HasSession(const HostStore& store, const std::string& id) {
+bool HasSession(const HostStore& store, int64_t id) {
   return store.FindOrNull(HostKind::kSession, id) != nullptr;
 }
 
@@ -82,6 +82,21 @@ TEST(HostStore, ALongerEntryReplacesWhatItBeginsWith) {
   EXPECT_FALSE(store.Holds(Tokens(21), {}));
 }
 
+TEST(HostStore, WhatIsOfAnotherOriginIsNeitherFoundNorReplaced) {
+  HostStore store({.max_bytes = -1});
+  const CellOrigin first{.tenant = 1};
+  ASSERT_NE(store.AddPromptOrNull({.tokens = Tokens(10), .origin = first}, 1), nullptr);
+  EXPECT_TRUE(store.Holds(Tokens(10), first));
+  EXPECT_EQ(store.FindBetterOrNull(Tokens(12), {}, {}), nullptr);
+  for (const CellOrigin& other :
+       {CellOrigin{}, CellOrigin{.tenant = 2}, CellOrigin{AdapterSet({{0, 1.0F}}, 1), 1}}) {
+    EXPECT_FALSE(store.Holds(Tokens(10), other));
+    ASSERT_NE(store.AddPromptOrNull({.tokens = Tokens(11), .origin = other}, 1), nullptr);
+  }
+  EXPECT_EQ(store.n_entries(), 4U);
+  EXPECT_EQ(store.FindBetterOrNull(Tokens(12), first, {})->origin, first);
+}
+
 TEST(HostStore, MaxTokensGrowsToWhatTheBytesCanHold) {
   HostStore tokens_only({.max_bytes = -1, .max_tokens = 25});
   HostStore both({.max_bytes = 100'000, .max_tokens = 25});
@@ -118,29 +133,29 @@ TEST(HostStore, WhatIsTakenIsNoLongerThere) {
 
 TEST(HostStore, OwnersFindTheirEntriesAndPromptsDoNot) {
   HostStore store({.max_bytes = -1, .max_tokens = 5});
-  ASSERT_TRUE(AddSession(store, "a", 30));
-  ASSERT_NE(store.AddOrNull(HostKind::kPool, "a", {.tokens = Tokens(10)}, 40), nullptr);
-  EXPECT_EQ(store.FindOrNull(HostKind::kSession, "a")->state.size(), 30U);
-  EXPECT_EQ(store.FindOrNull(HostKind::kPool, "a")->state.size(), 40U);
-  EXPECT_FALSE(HasSession(store, "b"));
+  ASSERT_TRUE(AddSession(store, 1, 30));
+  ASSERT_NE(store.AddOrNull(HostKind::kPool, 1, {.tokens = Tokens(10)}, 40), nullptr);
+  EXPECT_EQ(store.FindOrNull(HostKind::kSession, 1)->state.size(), 30U);
+  EXPECT_EQ(store.FindOrNull(HostKind::kPool, 1)->state.size(), 40U);
+  EXPECT_FALSE(HasSession(store, 2));
   EXPECT_FALSE(store.Holds(Tokens(10), {}));
   EXPECT_EQ(store.FindBetterOrNull(Tokens(10), {}, {}), nullptr);
   ASSERT_TRUE(Add(store, Tokens(12), 1));
   store.DropPromptsBeyondMaxTokens();
   EXPECT_EQ(store.n_entries(), 2U);
   EXPECT_EQ(store.UsageOf(HostKind::kPool).n_bytes, 40 + 10 * kPerToken);
-  store.Drop(HostKind::kPool, "a");
+  store.Drop(HostKind::kPool, 1);
   EXPECT_EQ(store.n_bytes(), 30);
-  store.CheckIntegrity([](HostKind, const std::string& owner) { return owner == "a"; });
+  store.CheckIntegrity([](HostKind, int64_t owner) { return owner == 1; });
 }
 
 TEST(HostStore, ANewEntryOfAnOwnerReplacesTheOld) {
   HostStore store({.max_bytes = 100});
-  ASSERT_TRUE(AddSession(store, "a", 60));
-  ASSERT_TRUE(AddSession(store, "a", 70));
+  ASSERT_TRUE(AddSession(store, 1, 60));
+  ASSERT_TRUE(AddSession(store, 1, 70));
   EXPECT_EQ(store.n_bytes(), 70);
-  EXPECT_FALSE(AddSession(store, "a", 101)) << "and what does not fit leaves the old one";
-  EXPECT_TRUE(HasSession(store, "a"));
+  EXPECT_FALSE(AddSession(store, 1, 101)) << "and what does not fit leaves the old one";
+  EXPECT_TRUE(HasSession(store, 1));
 }
 
 TEST(HostStore, TheOldestOfAnyKindMakesRoom) {
@@ -157,9 +172,9 @@ TEST(HostStore, TheOldestOfAnyKindMakesRoom) {
 
 TEST(HostStore, TheNumberOfEntriesIsLimitedToo) {
   HostStore store({.max_bytes = -1, .max_entries = 2});
-  for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(AddSession(store, id, 1));
+  for (const int64_t id : {1, 2, 3}) ASSERT_TRUE(AddSession(store, id, 1));
   EXPECT_EQ(store.n_entries(), 2U);
-  EXPECT_FALSE(HasSession(store, "a"));
+  EXPECT_FALSE(HasSession(store, 1));
 }
 
 }  // namespace

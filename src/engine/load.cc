@@ -118,7 +118,9 @@ Verdict JudgeAdmission(const EngineState& state, const PoolNode& pool, const App
     question.forecast = own.settle.Look(own.policy, state.now());
     for (const auto& [id, other] : state.governors) {
       if (id == governor->id || other.policy.mode != AdmissionPolicy::Mode::kEnforced) continue;
-      neighbours.push_back({.pool_id = id,
+      const auto node = state.pools.FindOrNull(id);
+      const bool is_known = node != nullptr && node->origin.tenant == pool.origin.tenant;
+      neighbours.push_back({.pool_id = is_known ? id : kNoPool,
                             .policy = other.policy,
                             .mean_tps = GovernedMean(state, id),
                             .forecast = other.settle.Look(other.policy, state.now())});

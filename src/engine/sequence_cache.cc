@@ -59,7 +59,7 @@ void SequenceCache::ShareFrom(Sequence& from, Sequence& to, Pos length) {
   POLYKV_CHECK(length > 0 && length <= from.n_tokens());
   shares_.Share(from.id, to.id, length);
   to.tokens.assign(from.tokens.begin(), from.tokens.begin() + length);
-  to.adapters = from.adapters;
+  to.origin = from.origin;
   if (!shares_.info().unified) {
     private_cells_ += length;
     return;
@@ -72,14 +72,14 @@ void SequenceCache::ShareFrom(Sequence& from, Sequence& to, Pos length) {
 void SequenceCache::SealPrivate(Sequence& sequence) {
   if (sequence.n_private() == 0) return;
   private_cells_ -= sequence.n_private();
-  sequence.lease = pools_->Seal(std::move(sequence.lease), sequence.tokens);
+  sequence.lease = pools_->Seal(std::move(sequence.lease), sequence.tokens, sequence.origin);
 }
 
 void SequenceCache::Clone(Sequence& from, Sequence& to) {
   Clear(to);
   shares_.Clone(from.id, to.id, from.n_tokens());
   to.tokens = from.tokens;
-  to.adapters = from.adapters;
+  to.origin = from.origin;
   to.gap_end = from.gap_end;
   if (!shares_.info().unified) {
     private_cells_ += to.n_private();
@@ -209,7 +209,7 @@ bool SequenceCache::Save(const Sequence& sequence, const Place& place) {
   SavedSequence* saved =
       place({.tokens = sequence.tokens,
              .min_pos = shares_.MinPos(sequence.id),
-             .adapters = sequence.adapters,
+             .origin = sequence.origin,
              .checkpoints = sequence.checkpoints},
             shares_.Settled(sequence.id).StateSize(sequence.id, StateParts::kAll));
   if (saved == nullptr) return false;
@@ -232,7 +232,7 @@ bool SequenceCache::MoveOut(Sequence& sequence, const Place& place) {
       place({.tokens = sequence.tokens,
              .begin = begin,
              .min_pos = shares_.MinPos(sequence.id),
-             .adapters = sequence.adapters,
+             .origin = sequence.origin,
              .checkpoints = sequence.checkpoints},
             has_cells ? shares_.Settled(exposed).StateSize(exposed, StateParts::kAll) : 0);
   if (saved != nullptr && has_cells) {
@@ -267,7 +267,7 @@ bool SequenceCache::MoveIn(Sequence& sequence, const SavedSequence& saved) {
   if (!loaded) return false;
   private_cells_ += static_cast<int32_t>(saved.tokens.size()) - sequence.n_tokens();
   sequence.tokens = saved.tokens;
-  sequence.adapters = saved.adapters;
+  sequence.origin = saved.origin;
   sequence.checkpoints = saved.checkpoints;
   sequence.gap_end = GapEnd(saved);
   return true;

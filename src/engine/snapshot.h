@@ -15,6 +15,7 @@
 namespace polykv {
 
 struct SessionView {
+  TenantId tenant = kEverybody;
   SessionId session_id;
   PoolId pool_id = kNoPool;
   int32_t slot_id = -1;         // -1: holds none
@@ -32,6 +33,7 @@ struct SessionView {
 };
 
 struct PoolView {
+  TenantId tenant = kEverybody;
   PoolId pool_id = kNoPool;
   std::string name;
   PoolId parent = kNoPool;
@@ -58,6 +60,7 @@ struct PoolView {
 };
 
 struct SlotView {
+  TenantId tenant = kEverybody;  // of the running or the latest request
   int32_t id = 0;
   int32_t n_ctx = 0;
   bool speculative = false;

@@ -101,7 +101,7 @@ struct EngineState {
   SeqAllocator session_seqs;
   std::vector<Slot> slots;   // never resized
   TimeUs slot_used_at = -1;  // the newest Slot::last_used
-  std::map<SessionId, std::shared_ptr<Session>> sessions;
+  std::map<SessionKey, std::shared_ptr<Session>> sessions;
   std::deque<std::unique_ptr<Generation>> waiting;   // in the order of arrival
   std::vector<std::unique_ptr<Generation>> running;  // oldest start first
   std::list<Materialization> materializing;

@@ -74,6 +74,11 @@ void KeepSupportedDrafters(common_params* params) {
   }
 }
 
+bool DraftsFromOthers(const common_params& params) {
+  return Has(params.speculative, COMMON_SPECULATIVE_TYPE_NGRAM_MOD) ||
+         Has(params.speculative, COMMON_SPECULATIVE_TYPE_NGRAM_CACHE);
+}
+
 Result<std::unique_ptr<LlamaDrafter>> LlamaDrafter::Load(const common_params& params,
                                                          llama_model* model, llama_context* context,
                                                          const ModelInfo& info) {

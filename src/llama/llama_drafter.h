@@ -21,6 +21,9 @@ struct ModelInfo;
 // Leaves the kinds of speculation that work here: n-grams and a plain draft model. Logs the others.
 void KeepSupportedDrafters(common_params* params);
 
+// Whether a stream's drafts may come from what other streams have said.
+bool DraftsFromOthers(const common_params& params);
+
 // A draft model has a context of its own. It holds the cells that the model holds, sequence by
 // sequence, so that a stream that starts from shared cells drafts as well as one that computed
 // them: the backend repeats here what it does there. Cells that could not be repeated are missed

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/types.h"
-#include "kv/adapter_set.h"
+#include "kv/cell_origin.h"
 #include "pool/pool_lease.h"
 
 namespace polykv {
@@ -26,7 +26,7 @@ struct PoolNode {
   // Constant after construction.
   PoolId id = kNoPool;
   PoolPrefix prefix;
-  AdapterSet adapters;               // that its cells are computed with
+  CellOrigin origin;                 // of its cells
   std::shared_ptr<PoolNode> parent;  // null at a root
   Pos branch_pos = 0;                // D: tokens [0, D) are the parent's
 

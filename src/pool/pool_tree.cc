@@ -53,7 +53,7 @@ std::shared_ptr<PoolNode> PoolTree::Create(NewPool from) {
   node->id = next_id_++;
   node->prefix.hashes = CumulativeHashes(from.tokens);
   node->prefix.tokens = std::move(from.tokens);
-  node->adapters = std::move(from.adapters);
+  node->origin = std::move(from.origin);
   node->parent = std::move(from.parent);
   node->branch_pos = from.branch_pos;
   node->seq = from.seq;
@@ -70,22 +70,25 @@ std::shared_ptr<PoolNode> PoolTree::FindOrNull(PoolId id) const {
   return it == nodes_.end() ? nullptr : it->second;
 }
 
-std::shared_ptr<PoolNode> PoolTree::FindOrNull(std::string_view reference) const {
+std::shared_ptr<PoolNode> PoolTree::FindOrNull(TenantId tenant, std::string_view reference) const {
   PoolId id = kNoPool;
   const char* const end = reference.data() + reference.size();
   const auto parsed = std::from_chars(reference.data(), end, id);
-  if (parsed.ec == std::errc() && parsed.ptr == end) return FindOrNull(id);
-  const auto it = by_name_.find(std::string(reference));
+  if (parsed.ec == std::errc() && parsed.ptr == end) {
+    auto node = FindOrNull(id);
+    return node != nullptr && node->origin.tenant == tenant ? node : nullptr;
+  }
+  const auto it = by_name_.find({tenant, std::string(reference)});
   return it == by_name_.end() ? nullptr : FindOrNull(it->second);
 }
 
 std::shared_ptr<PoolNode> PoolTree::FindEqualOrNull(const PoolNode* parent,
                                                     const std::vector<Token>& tokens,
-                                                    const AdapterSet& adapters) const {
+                                                    const CellOrigin& origin) const {
   const auto [begin, end] = by_hash_.equal_range(CumulativeHashes(tokens).back());
   for (auto it = begin; it != end; ++it) {
     auto node = FindOrNull(it->second);
-    const bool equal = node->prefix.tokens == tokens && node->adapters == adapters;
+    const bool equal = node->prefix.tokens == tokens && node->origin == origin;
     if (node->parent.get() == parent && equal) return node;
   }
   return nullptr;
@@ -104,7 +107,7 @@ std::vector<std::shared_ptr<PoolNode>> PoolTree::Subtree(
 }
 
 void PoolTree::AddName(PoolNode& node, std::string name) {
-  POLYKV_CHECK(by_name_.emplace(name, node.id).second);
+  POLYKV_CHECK(by_name_.emplace(std::pair(node.origin.tenant, name), node.id).second);
   node.names.push_back(std::move(name));
 }
 
@@ -140,9 +143,10 @@ PoolLease PoolTree::Snapshot(const std::shared_ptr<PoolNode>& node, PoolLease le
   return {this, node, node->length()};
 }
 
-PoolLease PoolTree::Seal(PoolLease lease, std::vector<Token> tokens) {
+PoolLease PoolTree::Seal(PoolLease lease, std::vector<Token> tokens, CellOrigin origin) {
   auto node = std::make_shared<PoolNode>();
   node->prefix.tokens = std::move(tokens);
+  node->origin = std::move(origin);
   node->shared_len = lease.length();
   node->base = std::move(lease);
   node->residency = Residency::kEvicted;
@@ -225,7 +229,7 @@ void PoolTree::Release(const std::shared_ptr<PoolNode>& node) {
   node->released = true;
   if (node->parent != nullptr) --node->parent->n_children;
   nodes_.erase(node->id);
-  for (const std::string& name : node->names) by_name_.erase(name);
+  for (const std::string& name : node->names) by_name_.erase({node->origin.tenant, name});
   const auto [begin, end] = by_hash_.equal_range(node->prefix.hashes.back());
   by_hash_.erase(std::find_if(begin, end, [&](const auto& e) { return e.second == node->id; }));
   if (!node->leases.empty()) released_.push_back(node);
@@ -252,6 +256,11 @@ int32_t PoolTree::EvictableCells(const PoolNode* keep) const {
   return cells;
 }
 
+bool PoolTree::MayHold(const CellOrigin& origin, const PoolLease& lease) {
+  const PoolNode* node = lease.node();
+  return node == nullptr || node->origin == origin;
+}
+
 void PoolTree::CheckIntegrity() const {
   int32_t cells = 0;
   std::map<const PoolNode*, int32_t> n_children;
@@ -262,6 +271,7 @@ void PoolTree::CheckIntegrity() const {
     POLYKV_CHECK(node->leases.empty() || *node->leases.rbegin() <= node->length());
     POLYKV_CHECK(node->base.length() <= node->shared_len && node->shared_len <= node->length());
     if (node->n_materialized > 0) POLYKV_CHECK(node->base.length() == node->shared_len);
+    POLYKV_CHECK(MayHold(node->origin, node->base));
     POLYKV_CHECK(node->parent == nullptr || nodes_.contains(node->parent->id));
     ++n_children[node->parent.get()];
     bases[node->base.node()].insert(node->base.length());

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "pool/pool_node.h"
@@ -16,7 +17,7 @@ struct NewPool {
   std::shared_ptr<PoolNode> parent = {};  // null: a root
   Pos branch_pos = 0;                     // D
   std::vector<Token> tokens = {};         // [0, L); the first D are the parent's
-  AdapterSet adapters = {};
+  CellOrigin origin = {};
   SeqId seq = kNoSeq;
   TimeUs now = 0;
 };
@@ -30,17 +31,17 @@ class PoolTree {
   std::shared_ptr<PoolNode> Create(NewPool from);
 
   std::shared_ptr<PoolNode> FindOrNull(PoolId id) const;
-  // By decimal id or by name.
-  std::shared_ptr<PoolNode> FindOrNull(std::string_view reference) const;
-  // A child of `parent` (null: a root) with exactly these tokens and adapters; null if there is
+  // A pool of the tenant's, by decimal id or by name. Other tenants' are not there for it.
+  std::shared_ptr<PoolNode> FindOrNull(TenantId tenant, std::string_view reference) const;
+  // A child of `parent` (null: a root) with exactly these tokens and this origin; null if there is
   // none.
   std::shared_ptr<PoolNode> FindEqualOrNull(const PoolNode* parent,
                                             const std::vector<Token>& tokens,
-                                            const AdapterSet& adapters) const;
+                                            const CellOrigin& origin) const;
   // `root` and what is below it, every pool before its children.
   std::vector<std::shared_ptr<PoolNode>> Subtree(const std::shared_ptr<PoolNode>& root) const;
 
-  // One more name for the pool. REQUIRES: the name is free.
+  // One more name for the pool. REQUIRES: the name is free among its tenant's.
   void AddName(PoolNode& node, std::string name);
 
   // A length of 0 holds no cells, but keeps the pool in use.
@@ -59,10 +60,10 @@ class PoolTree {
   // it.
   PoolLease Snapshot(const std::shared_ptr<PoolNode>& node, PoolLease lease);
 
-  // The cells of a sequence that holds `tokens`, the first of them by `lease`, become a node of
-  // their own, so that others can hold them too. It is in no index and lives as long as its leases.
-  // Returns the sequence's lease on all of it.
-  PoolLease Seal(PoolLease lease, std::vector<Token> tokens);
+  // The cells of a sequence that holds `tokens` of `origin`, the first of them by `lease`, become a
+  // node of their own, so that others can hold them too. It is in no index and lives as long as its
+  // leases. Returns the sequence's lease on all of it.
+  PoolLease Seal(PoolLease lease, std::vector<Token> tokens, CellOrigin origin);
   // The other way: a sequence that is the last to hold what was sealed or released owns the cells
   // again. Returns its lease on what lies below (empty: nothing does), or `lease` itself where
   // others hold the cells as well.
@@ -91,6 +92,8 @@ class PoolTree {
   int32_t cells() const { return cells_; }  // owned by pools, released ones included
   const std::map<PoolId, std::shared_ptr<PoolNode>>& nodes() const { return nodes_; }
 
+  // Whether what is leased is of that origin, as it must be for whoever holds the lease.
+  static bool MayHold(const CellOrigin& origin, const PoolLease& lease);
   // Recounts everything; aborts on a difference.
   void CheckIntegrity() const;
 
@@ -102,7 +105,7 @@ class PoolTree {
 
   PoolId next_id_;
   std::map<PoolId, std::shared_ptr<PoolNode>> nodes_;
-  std::unordered_map<std::string, PoolId> by_name_;
+  std::map<std::pair<TenantId, std::string>, PoolId> by_name_;
   std::unordered_multimap<uint64_t, PoolId> by_hash_;  // hash of the whole prefix
   std::vector<std::shared_ptr<PoolNode>> released_;    // with leases still out
   int32_t cells_ = 0;

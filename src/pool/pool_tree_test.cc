@@ -38,14 +38,35 @@ TEST_F(PoolTreeTest, IsFoundByIdByNameAndByContent) {
   const auto node = Resident({1, 2, 3});
   tree_.AddName(*node, "docs");
   EXPECT_EQ(node->id, 7000);
-  EXPECT_EQ(tree_.FindOrNull("7000"), node);
-  EXPECT_EQ(tree_.FindOrNull("docs"), node);
+  EXPECT_EQ(tree_.FindOrNull(kEverybody, "7000"), node);
+  EXPECT_EQ(tree_.FindOrNull(kEverybody, "docs"), node);
   EXPECT_EQ(tree_.FindEqualOrNull(nullptr, {1, 2, 3}, {}), node);
   EXPECT_EQ(tree_.FindEqualOrNull(nullptr, {1, 2}, {}), nullptr);
-  EXPECT_EQ(tree_.FindEqualOrNull(nullptr, {1, 2, 3}, AdapterSet({{0, 1.0F}}, 1)), nullptr);
-  EXPECT_EQ(tree_.FindOrNull("700"), nullptr);
-  EXPECT_EQ(tree_.FindOrNull("docs "), nullptr);
-  EXPECT_EQ(tree_.FindOrNull(""), nullptr);
+  EXPECT_EQ(tree_.FindEqualOrNull(nullptr, {1, 2, 3}, {AdapterSet({{0, 1.0F}}, 1)}), nullptr);
+  EXPECT_EQ(tree_.FindOrNull(kEverybody, "700"), nullptr);
+  EXPECT_EQ(tree_.FindOrNull(kEverybody, "docs "), nullptr);
+  EXPECT_EQ(tree_.FindOrNull(kEverybody, ""), nullptr);
+}
+
+TEST_F(PoolTreeTest, EqualPoolsAndNamesOfTwoTenantsAreApart) {
+  const auto create = [this](TenantId tenant) {
+    auto node = tree_.Create({.tokens = {1, 2}, .origin = {.tenant = tenant}, .seq = next_seq_++});
+    tree_.AddName(*node, "docs");
+    return node;
+  };
+  const auto first = create(1);
+  const auto second = create(2);
+  EXPECT_EQ(tree_.FindOrNull(1, "docs"), first);
+  EXPECT_EQ(tree_.FindOrNull(2, "docs"), second);
+  EXPECT_EQ(tree_.FindOrNull(kEverybody, "docs"), nullptr);
+  EXPECT_EQ(tree_.FindOrNull(1, std::to_string(first->id)), first);
+  EXPECT_EQ(tree_.FindOrNull(2, std::to_string(first->id)), nullptr);
+  EXPECT_EQ(tree_.FindEqualOrNull(nullptr, {1, 2}, {.tenant = 2}), second);
+  EXPECT_EQ(tree_.FindEqualOrNull(nullptr, {1, 2}, {}), nullptr);
+  tree_.DropCells(*first);
+  tree_.Release(first);
+  EXPECT_EQ(tree_.FindOrNull(1, "docs"), nullptr);
+  EXPECT_EQ(tree_.FindOrNull(2, "docs"), second);
 }
 
 TEST_F(PoolTreeTest, BecomesResidentAtFullLength) {
@@ -95,10 +116,10 @@ TEST_F(PoolTreeTest, ANameIsFreeAgainAfterTheRelease) {
   tree_.AddName(*node, "b");
   tree_.DropCells(*node);
   tree_.Release(node);
-  EXPECT_EQ(tree_.FindOrNull("a"), nullptr);
+  EXPECT_EQ(tree_.FindOrNull(kEverybody, "a"), nullptr);
   const auto next = Resident({1, 2});
   tree_.AddName(*next, "b");
-  EXPECT_EQ(tree_.FindOrNull("b"), next);
+  EXPECT_EQ(tree_.FindOrNull(kEverybody, "b"), next);
   EXPECT_GT(next->id, node->id);
 }
 

@@ -108,6 +108,7 @@ struct GenerationMessage {
 using GenerationChannel = Channel<GenerationMessage>;
 
 struct GenerationRequest {
+  TenantId tenant = kEverybody;
   std::vector<Token> prompt;  // every token in [0, n_vocab); empty only in a plain request
   std::unique_ptr<Sampler> sampler;  // has been told the prompt
   int32_t n_predict = -1;  // -1: until the model or the context ends

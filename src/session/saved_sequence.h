@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/types.h"
-#include "kv/adapter_set.h"
+#include "kv/cell_origin.h"
 #include "kv/host_bytes.h"
 #include "session/checkpoint.h"
 
@@ -15,7 +15,7 @@ struct SavedSequence {
   std::vector<Token> tokens = {};  // of the whole sequence
   Pos begin = 0;                   // the state has the cells from here on
   Pos min_pos = 0;                 // lowest position that the memory had cells for
-  AdapterSet adapters = {};
+  CellOrigin origin = {};
   std::vector<Checkpoint> checkpoints = {};
   HostBytes state = {};         // StateParts::kAll; empty if there are no cells from `begin` on
   HostBytes shared_state = {};  // of the cells before `begin`; empty while they are in the cache

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "base/types.h"
-#include "kv/adapter_set.h"
+#include "kv/cell_origin.h"
 #include "pool/pool_tree.h"
 #include "session/checkpoint.h"
 
@@ -15,7 +15,7 @@ struct Sequence {
   SeqId id = kNoSeq;          // kNoSeq: holds nothing
   std::vector<Token> tokens;  // parallel to the cells [0, n)
   PoolLease lease;
-  AdapterSet adapters;                  // that the cells were and are computed with
+  CellOrigin origin;                    // of all its cells
   std::vector<Checkpoint> checkpoints;  // oldest first
   // It came back from host memory: a window's cells below this may be missing, whatever the lowest
   // position is. 0: none is.

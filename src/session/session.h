@@ -1,14 +1,24 @@
 #pragma once
 
+#include <compare>
+
 #include "base/types.h"
 #include "session/sequence.h"
 
 namespace polykv {
 
+// Sessions are told apart by it: equal ids of two tenants name two sessions.
+struct SessionKey {
+  TenantId tenant = kEverybody;
+  SessionId id;
+
+  auto operator<=>(const SessionKey&) const = default;
+};
+
 // A client's lasting conversation. It is known until it is ended or idle for too long, wherever its
 // cells are; it holds no slot between turns. Engine thread only.
 struct Session {
-  SessionId id;
+  SessionKey key;
   bool one_request = false;   // made for a request that named only a pool; ends with it
   PoolId pool_id = kNoPool;   // the pool that its latest request named
   Sequence sequence;          // id kNoSeq: its cells were given up

@@ -20,8 +20,12 @@ T = TypeVar("T")
 class Api:
     """One server's HTTP API. Methods raise HttpError on a status that is not 2xx, but for `send`."""
 
-    def __init__(self, base_url: str) -> None:
+    def __init__(self, base_url: str, key: str | None = None) -> None:
         self.base_url = base_url
+        self._headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+
+    def _with_key(self, headers: Mapping[str, str] | None) -> dict[str, str]:
+        return {**self._headers, **(headers or {})}
 
     def send(
         self,
@@ -31,23 +35,31 @@ class Api:
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
         """The whole answer, whatever its status."""
-        return client.request(self.base_url, method, path, body, headers, TIMEOUT_S)
+        return client.request(
+            self.base_url, method, path, body, self._with_key(headers), TIMEOUT_S
+        )
 
     def open(
         self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
     ) -> Exchange:
         """Sends a POST and leaves reading, or dropping, the answer to the caller."""
-        return Exchange(self.base_url, "POST", path, body, headers, TIMEOUT_S)
+        return Exchange(self.base_url, "POST", path, body, self._with_key(headers), TIMEOUT_S)
 
     def get(self, path: str) -> Any:
-        return client.call(self.base_url, "GET", path, timeout_s=TIMEOUT_S)
+        return self._call("GET", path)
 
     def post(self, path: str, body: Any) -> Any:
-        return client.call(self.base_url, "POST", path, body, timeout_s=TIMEOUT_S)
+        return self._call("POST", path, body)
 
     def delete(self, path: str) -> Any:
-        headers = {"Content-Type": "application/json"}
-        return client.call(self.base_url, "DELETE", path, headers=headers, timeout_s=TIMEOUT_S)
+        return self._call("DELETE", path, None, {"Content-Type": "application/json"})
+
+    def _call(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        return client.call(
+            self.base_url, method, path, body, headers=self._with_key(headers), timeout_s=TIMEOUT_S
+        )
 
     def complete(self, prompt: Any, n_predict: int = 8, **fields: Any) -> Any:
         """The body of a greedy, non-streamed /completion."""
@@ -61,7 +73,9 @@ class Api:
         self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
     ) -> Completion:
         """A streamed completion on any route, read to its end."""
-        return client.stream_completion(self.base_url, path, body, headers, TIMEOUT_S)
+        return client.stream_completion(
+            self.base_url, path, body, self._with_key(headers), TIMEOUT_S
+        )
 
     def tokens(self, text: str) -> list[int]:
         return self.post("/tokenize", {"content": text})["tokens"]

@@ -52,6 +52,21 @@ def test_a_missing_model_file(server_binary: Path, tmp_path: Path) -> None:
     assert missing in refusal(server_binary, with_port("-m", missing))
 
 
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ((), "--polykv-isolate-keys"),
+        (("--api-key", "a", "--polykv-admin-key", "a"), "--polykv-admin-key"),
+        (("--api-key", "a", "--spec-type", "ngram-cache"), "ngram-cache"),
+    ],
+)
+def test_keys_that_cannot_be_isolated(
+    server_binary: Path, model: Path, flags: Sequence[str], named: str
+) -> None:
+    flags = with_port("-m", str(model), "--polykv-isolate-keys", *flags)
+    assert named in refusal(server_binary, flags)
+
+
 def test_no_model_at_all(server_binary: Path) -> None:
     assert "model" in refusal(server_binary, with_port())
 

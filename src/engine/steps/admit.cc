@@ -40,7 +40,7 @@ std::optional<Problem> Refusal(const EngineState& state, const Generation& gener
                           ", but there are " + std::to_string(n_slots) + " slots (--parallel)");
   }
   if (attach.error_on_miss && !attach.pool.empty() &&
-      state.pools.FindOrNull(attach.pool) == nullptr) {
+      state.pools.FindOrNull(generation.request->tenant, attach.pool) == nullptr) {
     return PoolNotFound(attach.pool);
   }
   if (generation.n_choices > state.config.n_parallel) {
@@ -51,30 +51,35 @@ std::optional<Problem> Refusal(const EngineState& state, const Generation& gener
   return std::nullopt;
 }
 
-std::shared_ptr<Session> OpenSession(EngineState& state, const AttachSpec& attach) {
+std::shared_ptr<Session> OpenSession(EngineState& state, const GenerationRequest& request) {
+  const AttachSpec& attach = request.attach;
   const bool one_request = attach.session_id.empty();
   const SessionId id = one_request ? "request-" + std::to_string(state.config.boot_id) + "-" +
                                          std::to_string(state.next_session_number)
                                    : attach.session_id;
-  std::shared_ptr<Session>& session = state.sessions[id];
+  const SessionKey key{request.tenant, id};
+  std::shared_ptr<Session>& session = state.sessions[key];
   if (session == nullptr) {
     session = std::make_shared<Session>();
-    session->id = id;
+    session->key = key;
     session->number = static_cast<int64_t>(state.next_session_number++);
     session->one_request = one_request;
   }
-  if (const auto pool = state.pools.FindOrNull(attach.pool)) session->pool_id = pool->id;
+  if (const auto pool = state.pools.FindOrNull(request.tenant, attach.pool)) {
+    session->pool_id = pool->id;
+  }
   ++session->n_waiting;
   return session;
 }
 
 // A request without a prompt takes a seat, leaves its cells as they are and ends at once, as
-// llama-server has it.
+// llama-server has it; it is told how many they are, so another tenant's go.
 void EndEmpty(EngineState& state, Generation& generation, Slot& slot) {
   generation.slot_id = slot.id;
   generation.sequence = &slot.own;
   generation.timings.t_start = state.now();
   slot.running = &generation;
+  if (slot.own.origin.tenant != generation.request->tenant) state.cache.Clear(slot.own);
   SaveIdleSlots(state);
   Finish(state, generation, /*truncated=*/false, "");
 }
@@ -99,7 +104,7 @@ Outcome CheckRoom(EngineState& state, Generation& generation, const Sequence& se
   }
   if (n_uncached + reuse.n_loaded + 1 <= available()) return Outcome::kStarted;
   if (reuse.from_host) {
-    state.host.Drop(HostKind::kSession, generation.session->id);
+    state.host.Drop(HostKind::kSession, generation.session->number);
     MatchPrompt(state, generation, sequence, &reuse);
     return CheckRoom(state, generation, sequence, reuse);
   }
@@ -140,7 +145,7 @@ void Start(EngineState& state, Generation& generation, Slot& slot, Sequence& seq
     CountAdmission(state, session);
     session.running = true;
     session.last_active = now;
-    generation.report.session_id = session.id;
+    generation.report.session_id = session.key.id;
   }
   slot.running = &generation;
   generation.slot_id = slot.id;
@@ -148,7 +153,7 @@ void Start(EngineState& state, Generation& generation, Slot& slot, Sequence& seq
   generation.phase = Generation::Phase::kPrefill;
   const int32_t n_reused = TakePrefix(state, generation, sequence, reuse);
   if (generation.session != nullptr) ForgetCooled(state, *generation.session);
-  sequence.adapters = AdaptersOf(state, generation);
+  sequence.origin = OriginOf(state, generation);
   AttachReport& report = generation.report;
   report.pool_id = reuse.pool != nullptr ? reuse.pool->id : kNoPool;
   report.cache_n = n_reused;
@@ -209,7 +214,7 @@ Outcome TryStart(EngineState& state, Generation& generation) {
   if (slot == nullptr) return Outcome::kLater;
   Session* const session = generation.session.get();
   if (session == nullptr && loses_much && request.keeps_state) {
-    RefreshSlot(state, *slot, request.prompt, AdaptersOf(state, generation));
+    RefreshSlot(state, *slot, request.prompt, OriginOf(state, generation));
   }
   if (request.prompt.empty()) {
     EndEmpty(state, generation, *slot);
@@ -296,7 +301,7 @@ void Enqueue(EngineState& state, std::unique_ptr<GenerationRequest> request) {
     state.Emit(*generation, std::move(*problem));
     return;
   }
-  if (with_session) generation->session = OpenSession(state, attach);
+  if (with_session) generation->session = OpenSession(state, *generation->request);
   state.waiting.push_back(std::move(generation));
   state.changed = true;
 }

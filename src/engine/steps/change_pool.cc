@@ -109,7 +109,7 @@ Result<PoolStatus> Change(EngineState& state, const std::shared_ptr<PoolNode>& n
 
 void HandleChangePool(EngineState& state, ChangePool& command) {
   state.changed = true;
-  const auto node = state.pools.FindOrNull(command.pool);
+  const auto node = state.pools.FindOrNull(command.tenant, command.pool);
   if (node == nullptr) return state.Answer(command.channel, PoolNotFound(command.pool));
   state.Answer(command.channel, Change(state, node, command));
 }

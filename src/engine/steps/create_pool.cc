@@ -34,7 +34,7 @@ struct Plan {
   std::shared_ptr<PoolNode> parent;
   Pos branch_pos = 0;
   std::vector<Token> tokens;
-  AdapterSet adapters;
+  CellOrigin origin;
   std::shared_ptr<Session> session;  // whose cells it takes; null: it is computed
 };
 
@@ -46,7 +46,7 @@ bool IsParked(const EngineState& state, const Session& session) {
 }
 
 std::optional<Problem> TakeSession(EngineState& state, const CreatePool& command, Plan* plan) {
-  const auto found = state.sessions.find(command.from_session);
+  const auto found = state.sessions.find({command.tenant, command.from_session});
   if (found == state.sessions.end()) {
     return Problem{.status = 404,
                    .type = "session_not_found",
@@ -67,7 +67,7 @@ std::optional<Problem> TakeSession(EngineState& state, const CreatePool& command
                    .message = "the session holds no tokens now: send it a request first"};
   }
   plan->tokens = sequence.tokens;
-  plan->adapters = sequence.adapters;
+  plan->origin = sequence.origin;
   return std::nullopt;
 }
 
@@ -91,7 +91,8 @@ std::optional<Problem> PlaceFork(const EngineState& state, const CreatePool& com
     plan->tokens.insert(plan->tokens.begin(), parent.prefix.tokens.begin(),
                         parent.prefix.tokens.begin() + plan->branch_pos);
   } else {
-    const Pos n_common = LongestCommonPrefix(plan->tokens, parent.prefix.tokens);
+    const bool same_origin = plan->origin == parent.origin;  // a session may have other adapters
+    const Pos n_common = same_origin ? LongestCommonPrefix(plan->tokens, parent.prefix.tokens) : 0;
     plan->branch_pos = command.branch_pos.value_or(n_common);
     if (plan->branch_pos > n_common) {
       return Mismatch(n_common, "the prefix does not begin with the parent's first " +
@@ -112,11 +113,11 @@ std::optional<Problem> PlaceFork(const EngineState& state, const CreatePool& com
 Result<Plan> MakePlan(EngineState& state, CreatePool& command) {
   Plan plan;
   plan.tokens = std::move(command.tokens);
-  plan.adapters = state.adapters;
+  plan.origin = {state.adapters, command.tenant};
   if (!command.parent.empty()) {
-    plan.parent = state.pools.FindOrNull(command.parent);
+    plan.parent = state.pools.FindOrNull(command.tenant, command.parent);
     if (plan.parent == nullptr) return PoolNotFound(command.parent);
-    plan.adapters = plan.parent->adapters;
+    plan.origin = plan.parent->origin;
   }
   if (!command.from_session.empty()) {
     if (auto problem = TakeSession(state, command, &plan)) return *std::move(problem);
@@ -138,13 +139,14 @@ Result<Plan> MakePlan(EngineState& state, CreatePool& command) {
 // The pool that the command means, if it is there already.
 Result<std::shared_ptr<PoolNode>> FindExisting(const EngineState& state, const CreatePool& command,
                                                const Plan& plan) {
-  const auto named = command.name.empty() ? nullptr : state.pools.FindOrNull(command.name);
+  const auto named =
+      command.name.empty() ? nullptr : state.pools.FindOrNull(command.tenant, command.name);
   if (named == nullptr) {
     return command.unique
                ? nullptr
-               : state.pools.FindEqualOrNull(plan.parent.get(), plan.tokens, plan.adapters);
+               : state.pools.FindEqualOrNull(plan.parent.get(), plan.tokens, plan.origin);
   }
-  if (named->prefix.tokens == plan.tokens && named->adapters == plan.adapters) return named;
+  if (named->prefix.tokens == plan.tokens && named->origin == plan.origin) return named;
   return Problem{.status = 409,
                  .type = "name_taken",
                  .message = "pool " + std::to_string(named->id) +
@@ -156,7 +158,7 @@ void Join(EngineState& state, const CreatePool& command, const std::shared_ptr<P
   if (node->residency == Residency::kEvicted) {
     if (auto problem = RebuildPool(state, node)) return Answer(state, command, std::move(*problem));
   }
-  if (!command.name.empty() && state.pools.FindOrNull(command.name) == nullptr) {
+  if (!command.name.empty() && state.pools.FindOrNull(command.tenant, command.name) == nullptr) {
     state.pools.AddName(*node, command.name);
   }
   ++node->refs;
@@ -185,7 +187,7 @@ void Create(EngineState& state, const CreatePool& command, Plan plan) {
   const auto node = state.pools.Create({.parent = plan.parent,
                                         .branch_pos = plan.branch_pos,
                                         .tokens = std::move(plan.tokens),
-                                        .adapters = std::move(plan.adapters),
+                                        .origin = std::move(plan.origin),
                                         .seq = seq.value(),
                                         .now = state.now()});
   if (!command.name.empty()) state.pools.AddName(*node, command.name);

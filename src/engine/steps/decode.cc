@@ -31,7 +31,8 @@ struct BatchEntry {
   bool decodes() const { return generation != nullptr && generation->phase == Phase::kDecode; }
   SeqId seq() const { return generation != nullptr ? generation->sequence->id : pool->node->seq; }
   const AdapterSet& adapters() const {
-    return generation != nullptr ? generation->sequence->adapters : pool->node->adapters;
+    return generation != nullptr ? generation->sequence->origin.adapters
+                                 : pool->node->origin.adapters;
   }
 };
 
@@ -67,10 +68,10 @@ bool Works(const EngineState& state, const Materialization& pool) {
 std::vector<const AdapterSet*> WantedAdapters(const EngineState& state) {
   std::vector<const AdapterSet*> wanted;
   for (const auto& generation : state.running) {
-    if (Works(state, *generation)) wanted.push_back(&generation->sequence->adapters);
+    if (Works(state, *generation)) wanted.push_back(&generation->sequence->origin.adapters);
   }
   for (const Materialization& pool : state.materializing) {
-    if (Works(state, pool)) wanted.push_back(&pool.node->adapters);
+    if (Works(state, pool)) wanted.push_back(&pool.node->origin.adapters);
   }
   return wanted;
 }
@@ -91,7 +92,7 @@ Entries PlanStep(EngineState& state) {
   for (const Slot& slot : state.slots) {  // in the slots' order, as llama-server
     Generation* const generation = slot.running;
     if (generation == nullptr || !Works(state, *generation)) continue;
-    if (generation->sequence->adapters != adapters) continue;
+    if (generation->sequence->origin.adapters != adapters) continue;
     if (generation->phase == Phase::kDecode) {
       entries.push_back(
           {.generation = generation, .n_tokens = static_cast<int32_t>(generation->next.size())});
@@ -106,7 +107,7 @@ Entries PlanStep(EngineState& state) {
   }
   for (Materialization& pool : state.materializing) {
     const PoolNode& node = *pool.node;
-    if (!Works(state, pool) || node.adapters != adapters) continue;
+    if (!Works(state, pool) || node.origin.adapters != adapters) continue;
     prefills.push_back({.pool = &pool});
     const int32_t n_batch = state.backend->info().n_batch;
     jobs.push_back({.n_left = node.length() - node.n_materialized,

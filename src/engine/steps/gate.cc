@@ -139,7 +139,7 @@ void SettleAdmissions(EngineState& state) {
 }
 
 void HandleSetAdmission(EngineState& state, SetAdmission& command) {
-  const auto node = state.pools.FindOrNull(command.pool);
+  const auto node = state.pools.FindOrNull(command.tenant, command.pool);
   if (node == nullptr) return state.Answer(command.channel, PoolNotFound(command.pool));
   if (command.policy) {
     state.governors[node->id].policy = *command.policy;
@@ -151,9 +151,9 @@ void HandleSetAdmission(EngineState& state, SetAdmission& command) {
 }
 
 void HandleAskCapacity(EngineState& state, AskCapacity& command) {
-  const auto node = state.pools.FindOrNull(command.pool);
+  const auto node = state.pools.FindOrNull(command.tenant, command.pool);
   if (node == nullptr) return state.Answer(command.channel, PoolNotFound(command.pool));
-  const auto session = state.sessions.find(command.session_id);
+  const auto session = state.sessions.find({command.tenant, command.session_id});
   const bool known = session != state.sessions.end() && session->second->admitted;
   Capacity capacity{
       .verdict = JudgeAdmission(

@@ -1,7 +1,6 @@
 #include "engine/steps/idle_tier.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "engine/steps/materialize.h"
@@ -13,13 +12,11 @@ namespace {
 
 constexpr TimeUs kUsPerMs = 1'000;
 
-SequenceCache::Place PlaceOf(EngineState& state, HostKind kind, const std::string& owner) {
-  return [&state, kind, &owner](SavedSequence saved, size_t state_size) {
+SequenceCache::Place PlaceOf(EngineState& state, HostKind kind, int64_t owner) {
+  return [&state, kind, owner](SavedSequence saved, size_t state_size) {
     return state.host.AddOrNull(kind, owner, std::move(saved), state_size);
   };
 }
-
-std::string OwnerName(const PoolNode& pool) { return std::to_string(pool.id); }
 
 bool Decodes(const EngineState& state) {
   return std::any_of(state.running.begin(), state.running.end(), [](const auto& generation) {
@@ -53,9 +50,9 @@ void CoolOldestPool(EngineState& state) {
 }  // namespace
 
 bool CoolSession(EngineState& state, Session& session) {
-  const bool cold = state.host.FindOrNull(HostKind::kSession, session.id) != nullptr;
+  const bool cold = state.host.FindOrNull(HostKind::kSession, session.number) != nullptr;
   if (!state.host.on() || cold) return false;
-  if (!state.cache.MoveOut(session.sequence, PlaceOf(state, HostKind::kSession, session.id))) {
+  if (!state.cache.MoveOut(session.sequence, PlaceOf(state, HostKind::kSession, session.number))) {
     return false;
   }
   session.cooled = true;
@@ -73,7 +70,7 @@ void DetachSession(EngineState& state, Session& session) {
 }
 
 bool CanShareFrom(const EngineState& state, const PoolNode& pool, const SavedSequence& saved) {
-  if (pool.residency != Residency::kResident || pool.adapters != saved.adapters) return false;
+  if (pool.residency != Residency::kResident || pool.origin != saved.origin) return false;
   if (LongestCommonPrefix(pool.prefix.tokens, saved.tokens) < saved.begin) return false;
   return state.cache.MayShare(pool.seq, pool.length(), saved.begin, /*tokens_remain=*/true)
              .length == saved.begin;
@@ -81,7 +78,7 @@ bool CanShareFrom(const EngineState& state, const PoolNode& pool, const SavedSeq
 
 const SavedSequence* SavedOfOrNull(const EngineState& state, const Session& session,
                                    const PoolNode* pool) {
-  const SavedSequence* saved = state.host.FindOrNull(HostKind::kSession, session.id);
+  const SavedSequence* saved = state.host.FindOrNull(HostKind::kSession, session.number);
   if (saved == nullptr) return nullptr;
   if (session.sequence.n_tokens() == saved->begin) return saved;
   const bool shares = session.sequence.tokens.empty() && pool != nullptr;
@@ -99,21 +96,20 @@ bool WarmSession(EngineState& state, Session& session, const std::shared_ptr<Poo
     if (sequence.n_tokens() < saved()->begin) state.cache.Share(sequence, pool, saved()->begin);
     warm = state.cache.MoveIn(sequence, *saved());
   }
-  state.host.Drop(HostKind::kSession, session.id);
+  state.host.Drop(HostKind::kSession, session.number);
   state.counters.sessions_restored += warm ? 1 : 0;
   if (warm) session.cooled = false;
   return warm;
 }
 
 void ForgetCooled(EngineState& state, Session& session) {
-  state.host.Drop(HostKind::kSession, session.id);
+  state.host.Drop(HostKind::kSession, session.number);
   session.cooled = false;
 }
 
 void CoolPool(EngineState& state, PoolNode& pool) {
   if (!state.host.on() || !state.cache.CanSave(pool)) return;
-  const std::string owner = OwnerName(pool);
-  if (!state.cache.SavePool(pool, PlaceOf(state, HostKind::kPool, owner))) return;
+  if (!state.cache.SavePool(pool, PlaceOf(state, HostKind::kPool, pool.id))) return;
   EvictPool(state, pool);
   ++state.counters.pools_saved;
 }
@@ -124,9 +120,8 @@ void EvictToHost(EngineState& state, PoolNode& pool) {
 }
 
 bool RestorePool(EngineState& state, PoolNode& pool) {
-  const std::string owner = OwnerName(pool);
   const auto saved = [&] {
-    const SavedSequence* found = state.host.FindOrNull(HostKind::kPool, owner);
+    const SavedSequence* found = state.host.FindOrNull(HostKind::kPool, pool.id);
     return found != nullptr && state.cache.CanLoad(pool, *found) ? found : nullptr;
   };
   const int32_t n_cells = pool.length() - pool.n_materialized;
@@ -134,13 +129,13 @@ bool RestorePool(EngineState& state, PoolNode& pool) {
   }
   const bool restored =
       saved() != nullptr && state.cache.free() >= n_cells && state.cache.LoadPool(pool, *saved());
-  state.host.Drop(HostKind::kPool, owner);
+  state.host.Drop(HostKind::kPool, pool.id);
   state.counters.pools_restored += restored ? 1 : 0;
   return restored;
 }
 
 void ForgetCooled(EngineState& state, const PoolNode& pool) {
-  state.host.Drop(HostKind::kPool, OwnerName(pool));
+  state.host.Drop(HostKind::kPool, pool.id);
 }
 
 void CoolIdle(EngineState& state) {

@@ -13,7 +13,7 @@ constexpr char kIdleSlotSaved[] = "__TEST_TAG_CACHE_IDLE_SLOT__";
 // Into the prompt cache, if what the slot holds is not there already and fits. False: nothing new.
 bool Save(EngineState& state, const Slot& slot) {
   const Sequence& own = slot.own;
-  if (own.tokens.empty() || state.host.Holds(own.tokens, own.adapters)) return false;
+  if (own.tokens.empty() || state.host.Holds(own.tokens, own.origin)) return false;
   return state.cache.Save(own, [&state](SavedSequence saved, size_t state_size) {
     return state.host.AddPromptOrNull(std::move(saved), state_size);
   });
@@ -24,14 +24,14 @@ std::string OfSlot(const Slot& slot) { return " of slot " + std::to_string(slot.
 }  // namespace
 
 void RefreshSlot(EngineState& state, Slot& slot, std::span<const Token> prompt,
-                 const AdapterSet& adapters) {
+                 const CellOrigin& origin) {
   if (!state.host.on()) return;
   state.Log(kUpdating + (" with the tokens" + OfSlot(slot)));
   Save(state, slot);
-  const std::span<const Token> own = slot.own.adapters == adapters
+  const std::span<const Token> own = slot.own.origin == origin
                                          ? std::span<const Token>(slot.own.tokens)
                                          : std::span<const Token>();
-  const SavedSequence* better = state.host.FindBetterOrNull(prompt, adapters, own);
+  const SavedSequence* better = state.host.FindBetterOrNull(prompt, origin, own);
   const int32_t n_cells = state.cache.free() + SequenceCache::SoleCells(slot.own);
   if (better != nullptr && static_cast<int32_t>(better->tokens.size()) <= n_cells) {
     state.cache.Load(slot.own, state.host.Take(better));

@@ -16,6 +16,7 @@ constexpr TimeUs kUsPerMs = 1'000;
 
 SlotView LastView(const Generation& generation, const SlotView& before) {
   SlotView view = before;
+  view.tenant = generation.request->tenant;
   view.task_id = generation.task_id;
   view.n_tokens = generation.n_tokens();
   view.params_json = generation.request->params_json;
@@ -26,7 +27,7 @@ void ForgetSession(EngineState& state, Session& session) {
   POLYKV_CHECK(!session.running && session.n_waiting == 0);
   EndAdmission(state, session);
   DropSessionCells(state, session);
-  state.sessions.erase(SessionId(session.id));  // a copy: the key lives in the session
+  state.sessions.erase(SessionKey(session.key));  // a copy: the key lives in the session
 }
 
 enum class Keep {
@@ -154,15 +155,15 @@ void Cancel(EngineState& state, Generation& generation) {
 }
 
 void DropSessionCells(EngineState& state, Session& session) {
-  state.host.Drop(HostKind::kSession, session.id);
+  state.host.Drop(HostKind::kSession, session.number);
   if (session.sequence.id == kNoSeq) return;
   state.cache.Clear(session.sequence);
   state.session_seqs.Free(std::exchange(session.sequence.id, kNoSeq));
   state.changed = true;
 }
 
-bool EndSession(EngineState& state, const SessionId& id) {
-  const auto it = state.sessions.find(id);
+bool EndSession(EngineState& state, const SessionKey& key) {
+  const auto it = state.sessions.find(key);
   if (it == state.sessions.end()) return false;
   const std::shared_ptr<Session> session = it->second;
   session->end_when_idle = true;
@@ -209,14 +210,14 @@ void ReapAbandoned(EngineState& state) {
 void ReapExpired(EngineState& state) {
   const TimeUs now = state.now();
   ReapPools(state);
-  std::vector<SessionId> idle;
-  for (const auto& [id, session] : state.sessions) {
+  std::vector<SessionKey> idle;
+  for (const auto& [key, session] : state.sessions) {
     const bool open = session->running || session->n_waiting > 0;
     if (!open && now - session->last_active >= state.config.session_idle_ms * kUsPerMs) {
-      idle.push_back(id);
+      idle.push_back(key);
     }
   }
-  for (const SessionId& id : idle) EndSession(state, id);
+  for (const SessionKey& key : idle) EndSession(state, key);
 }
 
 }  // namespace polykv

@@ -14,7 +14,7 @@ void Cancel(EngineState& state, Generation& generation);
 // Gives up the session's cells, saved ones too; the session stays known. REQUIRES: not running.
 void DropSessionCells(EngineState& state, Session& session);
 // Forgets the session: its waiting and running requests end with an error. False if it is unknown.
-bool EndSession(EngineState& state, const SessionId& id);
+bool EndSession(EngineState& state, const SessionKey& key);
 
 // An ended generation stays in its list until here, so that a step can end several while it walks.
 void SweepEnded(EngineState& state);

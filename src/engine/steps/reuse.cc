@@ -26,7 +26,7 @@ template <typename Own>
 std::span<const Token> OwnPrefix(const EngineState& state, const Generation& generation,
                                  const Own& own, ResumePoint* resume) {
   const GenerationRequest& request = *generation.request;
-  if (!request.cache_prompt || own.adapters != AdaptersOf(state, generation)) return {};
+  if (!request.cache_prompt || own.origin != OriginOf(state, generation)) return {};
   const int32_t n_common = LongestCommonPrefix(request.prompt, own.tokens);
   *resume = state.cache.FindResume(own, n_common, n_common < generation.n_prompt());
   return std::span(own.tokens).first(static_cast<size_t>(std::min(n_common, resume->n_tokens)));
@@ -52,9 +52,9 @@ Reuse ResolveSlot(EngineState& state, const Generation& generation) {
   Sequence* const other = slot.running != nullptr ? slot.running->sequence : &slot.own;
   if (info.sharing == Sharing::kOff || generation.session == nullptr) {
     reuse.miss_reason = info.sharing_reason;
-  } else if (other->tokens.empty()) {
+  } else if (other->tokens.empty() || other->origin.tenant != generation.request->tenant) {
     reuse.miss_reason = "evicted";
-  } else if (other->adapters != AdaptersOf(state, generation)) {
+  } else if (other->origin != OriginOf(state, generation)) {
     reuse.miss_reason = "adapter";
   } else if (other != &generation.session->sequence) {
     reuse.other = other;
@@ -83,9 +83,9 @@ void Match(const EngineState& state, const Generation& generation, const Own& ho
 
 }  // namespace
 
-const AdapterSet& AdaptersOf(const EngineState& state, const Generation& generation) {
-  const std::optional<AdapterSet>& wanted = generation.request->adapters;
-  return wanted.has_value() ? *wanted : state.adapters;
+CellOrigin OriginOf(const EngineState& state, const Generation& generation) {
+  const GenerationRequest& request = *generation.request;
+  return {request.adapters.value_or(state.adapters), request.tenant};
 }
 
 std::optional<Reuse> ResolvePool(EngineState& state, const Generation& generation) {
@@ -93,7 +93,7 @@ std::optional<Reuse> ResolvePool(EngineState& state, const Generation& generatio
   const AttachSpec& attach = generation.request->attach;
   if (attach.shared_pool_slot.has_value()) return ResolveSlot(state, generation);
   if (attach.pool.empty()) return reuse;
-  reuse.pool = state.pools.FindOrNull(attach.pool);
+  reuse.pool = state.pools.FindOrNull(generation.request->tenant, attach.pool);
   if (reuse.pool == nullptr) {
     reuse.miss_reason = "no_pool";
     return reuse;
@@ -104,7 +104,7 @@ std::optional<Reuse> ResolvePool(EngineState& state, const Generation& generatio
     reuse.pool = nullptr;
     return reuse;
   }
-  if (reuse.pool->adapters != AdaptersOf(state, generation)) {
+  if (reuse.pool->origin != OriginOf(state, generation)) {
     reuse.miss_reason = "adapter";
     reuse.pool = nullptr;
     return reuse;

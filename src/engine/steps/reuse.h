@@ -20,8 +20,8 @@ struct Reuse {
   std::string miss_reason;
 };
 
-// What the request computes with if it starts now.
-const AdapterSet& AdaptersOf(const EngineState& state, const Generation& generation);
+// That of the cells which the request computes if it starts now.
+CellOrigin OriginOf(const EngineState& state, const Generation& generation);
 
 // Finds the request's pool and makes sure that its cells are there or on their way; nothing is
 // matched yet. Nothing: the request waits for them.

@@ -29,7 +29,8 @@ Result<SlotChanged> Save(EngineState& state, const Slot& slot, const std::string
   return SlotChanged{.n_tokens = slot.own.n_tokens(), .n_bytes = n_bytes.value()};
 }
 
-Result<SlotChanged> Restore(EngineState& state, Slot& slot, const std::string& path) {
+Result<SlotChanged> Restore(EngineState& state, Slot& slot, const std::string& path,
+                            TenantId tenant) {
   Result<std::vector<Token>> tokens = state.backend->ReadSavedTokens(path);
   if (!tokens.ok()) return CannotRestore(tokens.problem().message);
   const auto n_tokens = static_cast<int32_t>(tokens.value().size());
@@ -41,7 +42,7 @@ Result<SlotChanged> Restore(EngineState& state, Slot& slot, const std::string& p
   }
   const Result<int64_t> n_bytes = state.cache.LoadFile(slot.own, std::move(tokens.value()), path);
   if (!n_bytes.ok()) return CannotRestore(n_bytes.problem().message);
-  slot.own.adapters = state.adapters;  // the file does not say
+  slot.own.origin = {state.adapters, tenant};  // of the adapters the file does not say
   return SlotChanged{.n_tokens = n_tokens, .n_bytes = n_bytes.value()};
 }
 
@@ -51,12 +52,23 @@ SlotChanged Erase(EngineState& state, Slot& slot) {
   return {.n_tokens = n_tokens};
 }
 
+// What the slot holds is not for the tenant to see: nothing, or another's.
+bool IsHidden(const Slot& slot, TenantId tenant) {
+  const bool is_empty = slot.own.tokens.empty();
+  return tenant != kEverybody && (is_empty || slot.own.origin.tenant != tenant);
+}
+
 Result<SlotChanged> Carry(EngineState& state, Slot& slot, const ChangeSlot& change) {
+  if (change.action != ChangeSlot::Action::kRestore && IsHidden(slot, change.tenant)) {
+    return Problem{.status = 404,
+                   .type = "not_found_error",
+                   .message = "slot " + std::to_string(slot.id) + " holds nothing of this API key"};
+  }
   switch (change.action) {
     case ChangeSlot::Action::kSave:
       return Save(state, slot, change.path);
     case ChangeSlot::Action::kRestore:
-      return Restore(state, slot, change.path);
+      return Restore(state, slot, change.path, change.tenant);
     case ChangeSlot::Action::kErase:
       break;
   }

@@ -6,6 +6,7 @@ namespace polykv {
 namespace {
 
 float Similarity(const Slot& slot, const Generation& generation) {
+  if (slot.own.origin.tenant != generation.request->tenant) return 0;
   return static_cast<float>(LongestCommonPrefix(slot.own.tokens, generation.request->prompt)) /
          static_cast<float>(generation.n_prompt());
 }
