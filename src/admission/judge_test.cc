@@ -133,6 +133,8 @@ TEST_F(JudgeTest, AnotherPoolsFloorHolds) {
   EXPECT_TRUE(Ask().can_admit);  // 14 · 3 / 4 = 10.5
   neighbour.mean_tps = 13;
   EXPECT_EQ(Reason(), "would break floor of pool 7");
+  neighbour.pool_id = kNoPool;
+  EXPECT_EQ(Reason(), "would break floor of another pool");
   neighbour.mean_tps = 0;
   EXPECT_TRUE(Ask().can_admit) << "nobody decodes there";
 }

@@ -160,14 +160,14 @@ TEST(HostStore, ANewEntryOfAnOwnerReplacesTheOld) {
 
 TEST(HostStore, TheOldestOfAnyKindMakesRoom) {
   HostStore store({.max_bytes = 1'000});
-  ASSERT_TRUE(AddSession(store, "old", 400));
+  ASSERT_TRUE(AddSession(store, 1, 400));
   ASSERT_TRUE(Add(store, Tokens(10), 400));
-  ASSERT_TRUE(AddSession(store, "new", 400));
-  EXPECT_FALSE(HasSession(store, "old"));
+  ASSERT_TRUE(AddSession(store, 2, 400));
+  EXPECT_FALSE(HasSession(store, 1));
   EXPECT_TRUE(store.Holds(Tokens(10), {}));
-  ASSERT_TRUE(AddSession(store, "newer", 400));
+  ASSERT_TRUE(AddSession(store, 3, 400));
   EXPECT_FALSE(store.Holds(Tokens(10), {}));
-  EXPECT_TRUE(HasSession(store, "new"));
+  EXPECT_TRUE(HasSession(store, 2));
 }
 
 TEST(HostStore, TheNumberOfEntriesIsLimitedToo) {

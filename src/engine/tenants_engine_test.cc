@@ -112,6 +112,9 @@ TEST_F(TenantsTest, AnotherTenantsPoolIsNotThere) {
     const CreatePool fork{
         .tenant = kTwo, .parent = reference, .tokens = Tokens("!"), .append = true};
     EXPECT_EQ(Ask(fork).problem().type, "pool_not_found");
+    EXPECT_EQ(Ask(SetAdmission{.tenant = kTwo, .pool = reference}).problem().type,
+              "pool_not_found");
+    EXPECT_EQ(Ask(AskCapacity{.tenant = kTwo, .pool = reference}).problem().type, "pool_not_found");
     EXPECT_EQ(Ask(ReadPoolTokens{.tenant = kTwo, .pool = reference}).problem().type,
               "pool_not_found");
   }
@@ -135,6 +138,20 @@ TEST_F(TenantsTest, EqualSessionsAreTwo) {
   EXPECT_EQ(Ask(EndSessions{.tenant = kTwo, .session_id = "s"}).problem().type,
             "session_not_found");
   EXPECT_GT(SessionOf(kOne).n_tokens, 0);
+  EXPECT_GT(CachedFor(kOne, kPrompt, attach), 0);
+}
+
+TEST_F(TenantsTest, EqualSessionsAreSavedApart) {
+  EngineConfig config = DefaultConfig();
+  config.max_sessions = 1;  // each takes the other's sequence
+  config.host_bytes = 1 << 20;
+  Build(config);
+  const AttachSpec attach{.session_id = "s"};
+  EXPECT_EQ(CachedFor(kOne, kPrompt, attach), 0);
+  EXPECT_EQ(CachedFor(kTwo, kPrompt, attach), 0);
+  EXPECT_GT(CachedFor(kOne, kPrompt, attach), 0);
+  EXPECT_GT(CachedFor(kTwo, kPrompt, attach), 0);
+  EXPECT_EQ(Ask(EndSessions{.tenant = kTwo}).value(), 1);
   EXPECT_GT(CachedFor(kOne, kPrompt, attach), 0);
 }
 

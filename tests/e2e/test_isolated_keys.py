@@ -134,6 +134,9 @@ def test_another_keys_pool_is_not_there(tenants: Tenants, story: str) -> None:
         not_found(second, "POST", path + "/fork", {"prompt": story + " and"})
         for action in ("pin", "unpin", "evict", "flush"):
             not_found(second, "POST", f"{path}/{action}", {})
+        not_found(second, "POST", path + "/admission", {"target_tps_per_session": 5})
+        not_found(second, "GET", path + "/admission")
+        not_found(second, "GET", path + "/capacity")
         for options in ("", "?force=1", "?subtree=1&force=1"):
             not_found(second, "DELETE", path + options)
         answer = second.complete(story + " sea", 4, pool_id=str(reference))
@@ -162,6 +165,8 @@ def test_equal_sessions_are_two(tenants: Tenants, story: str) -> None:
     assert cached(first, story, session_id="anna") > 0
     assert second.get("/polykv/sessions")["n_sessions"] == 1
     assert admin.get("/polykv/sessions?session_id=anna")["n_sessions"] == 2
+    shown = [len(api.get("/polykv/tps?once=1")["sessions"]) for api in tenants]
+    assert shown == [1, 1, 2]
     assert second.delete("/polykv/sessions?all=1") == {"ended": 1}
     assert list(first.sessions()) == ["anna"]
     assert cached(first, story, session_id="anna") > 0
