@@ -119,7 +119,7 @@ std::shared_ptr<StreamRecording> OpenRecording(const Services& services,
   const std::string id = request.Header("x-conversation-id");
   if (id.empty()) return nullptr;
   return std::make_shared<StreamRecording>(
-      services.streams, {request.caller.tenant, id},
+      services.streams, Conversation{request.caller.tenant, id},
       [unix_ms = services.unix_ms] { return unix_ms() / 1000; });
 }
 
