@@ -65,7 +65,10 @@ TEST(HostStore, CountsCheckpointsToo) {
   const std::vector<Checkpoint> checkpoints = {
       {.n_tokens = 5, .state = std::make_shared<HostBytes>(700)}};
   const auto add = [&](size_t state_size) {
-    return store.AddPromptOrNull({.tokens = Tokens(10), .checkpoints = checkpoints}, state_size);
+    SavedSequence saved;
+    saved.tokens = Tokens(10);
+    saved.checkpoints = checkpoints;
+    return store.AddPromptOrNull(std::move(saved), state_size);
   };
   EXPECT_EQ(add(400), nullptr);
   ASSERT_NE(add(100), nullptr);

@@ -109,9 +109,9 @@ using GenerationChannel = Channel<GenerationMessage>;
 
 struct GenerationRequest {
   TenantId tenant = kEverybody;
-  std::vector<Token> prompt;  // every token in [0, n_vocab); empty only in a plain request
+  std::vector<Token> prompt;         // every token in [0, n_vocab); empty only in a plain request
   std::unique_ptr<Sampler> sampler;  // has been told the prompt
-  int32_t n_predict = -1;  // -1: until the model or the context ends
+  int32_t n_predict = -1;            // -1: until the model or the context ends
   std::vector<std::string> stop_words;
   int32_t n_keep = 0;     // leading tokens that a context shift leaves in place
   int32_t n_discard = 0;  // tokens after them that it drops; 0: half of what is there
