@@ -177,11 +177,11 @@ def report_idle(rows: list[Row]) -> list[Target]:
     }
     return [
         Target(
-            f"decode with the idle cells gone, flash attention {attention}",
+            f"decode with the idle cells in host memory, flash attention {attention}",
             max(
                 row["us"] / alone[attention, row["streams"]]
                 for row in idle
-                if row["when"] == "gone" and row["flash_attention"] == attention
+                if row["when"] == "streams moved down" and row["flash_attention"] == attention
             ),
             BACK,
             at_most=True,

@@ -40,9 +40,13 @@ class Cache {
       POLYKV_CHECK(model_->LoadState(n_streams_ + n_idle_, StateParts::kAll, state_));
     }
   }
-  // In place of the engine's host tier: what is left in the cache is the same.
+  // What steps/idle_tier does with idle sessions.
   void DropIdle() {
-    for (; n_idle_ > 0; --n_idle_) model_->RemoveRange(n_streams_ + n_idle_ - 1, 0, kToEnd);
+    for (; n_idle_ > 0; --n_idle_) {
+      const SeqId seq = n_streams_ + n_idle_ - 1;
+      model_->SaveState(seq, StateParts::kAll, state_);
+      model_->RemoveRange(seq, 0, kToEnd);
+    }
   }
 
   void StartStreams() {
@@ -51,7 +55,7 @@ class Cache {
       lengths_[static_cast<size_t>(seq)] = kPrompt;
     }
   }
-  // Into the lowest cells that are free.
+  // What steps/move_down does with the streams in the steps after that.
   void MoveStreams() {
     for (SeqId seq = 0; seq < n_streams_; ++seq) {
       std::vector<uint8_t> state(model_->StateSize(seq, StateParts::kAll));
@@ -114,9 +118,9 @@ void MeasureIdleCells(const std::string& model_path, const IdleCellsPlan& plan) 
       report("beside", n_cells);
     }
     cache.DropIdle();
-    report("gone", 0);
+    report("in host memory", 0);
     cache.MoveStreams();
-    report("moved", 0);
+    report("streams moved down", 0);
   }
 }
 

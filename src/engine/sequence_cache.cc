@@ -273,6 +273,22 @@ bool SequenceCache::MoveIn(Sequence& sequence, const SavedSequence& saved) {
   return true;
 }
 
+bool SequenceCache::MoveDown(Sequence& sequence) {
+  const ModelInfo& info = shares_.info();
+  const bool exact =
+      info.unified && info.sharing == Sharing::kAnyPosition && info.saved_window == 0;
+  if (!exact || (sequence.lease.length() > 0 && !SavesEnds())) return false;
+  SavedSequence moved;
+  const auto place = [&moved](SavedSequence saved, size_t state_size) -> SavedSequence* {
+    moved = std::move(saved);
+    moved.state = HostBytes(state_size);
+    return moved.state.size() == state_size ? &moved : nullptr;
+  };
+  if (!MoveOut(sequence, place)) return false;
+  POLYKV_CHECK(MoveIn(sequence, moved));  // into cells that have just come free
+  return true;
+}
+
 bool SequenceCache::CanSave(const PoolNode& pool) const {
   const ModelInfo& info = shares_.info();
   if (info.saved_window == 0) return SavedBegin(pool) == 0 || SavesEnds();

@@ -127,6 +127,10 @@ class SequenceCache {
   // REQUIRES: CanLoad; the cells are free.
   bool LoadPool(PoolNode& pool, const SavedSequence& saved);
 
+  // The cells that only this sequence holds are written anew, in the lowest places that are free.
+  // False, and nothing changed: this memory cannot, or the system has no memory for a copy.
+  bool MoveDown(Sequence& sequence);
+
   // Frees what only the pool itself holds; returns its sequence id for reuse, kNoSeq if it had
   // none.
   SeqId DropPool(PoolNode& pool);

@@ -46,8 +46,9 @@ struct Generation {
   int32_t n_ctx = 0;                 // tokens that its context may hold
   Stretch stretch;                   // the part of the prompt under way
   TimeUs held_since = 0;             // by the admission gate; 0: not yet
-  bool announced = false;            // Started has gone out
-  bool shifted = false;              // its context was full and lost tokens
+  int32_t n_holes_moved = 0;  // free cells below the highest used one when its own were moved down
+  bool announced = false;     // Started has gone out
+  bool shifted = false;       // its context was full and lost tokens
   // In kDecode: the sampled token, whose cell is not yet computed, then the draft of what follows.
   std::vector<Token> next;
   std::optional<SavedSequence> parked;               // in kParked: its cells …

@@ -11,6 +11,7 @@
 #include "engine/steps/draft.h"
 #include "engine/steps/gate.h"
 #include "engine/steps/materialize.h"
+#include "engine/steps/move_down.h"
 #include "engine/steps/pressure.h"
 #include "engine/steps/retire.h"
 #include "engine/steps/share.h"
@@ -358,6 +359,7 @@ bool RunModelStep(EngineState& state) {
   bool changed = BeginPools(state);
   GoOnSharing(state);
   ShiftFullContexts(state);
+  MoveOneStreamDown(state);
   DraftAhead(state);
   Entries entries = PlanStep(state);
   if (CountTokens(entries) > state.cache.free() && DropDrafts(state)) entries = PlanStep(state);
