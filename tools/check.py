@@ -1,6 +1,6 @@
 """The checks of ./polykv check: format, clang-tidy, include directions, link map.
 
-    python tools/check.py --build BUILD_FOLDER [--fix]
+    python tools/check.py --build BUILD_FOLDER --cache FOLDER [--fix]
 
 Runs in an environment with the packages of tools/requirements-check.txt.
 """
@@ -8,6 +8,7 @@ Runs in an environment with the packages of tools/requirements-check.txt.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
@@ -35,15 +36,42 @@ def check_format(fix: bool) -> str:
     return run([BIN / "clang-format", *mode, *sources])
 
 
-def check_tidy(build: Path) -> str:
-    """clang-tidy on every source of ours that the build compiles."""
+def digest(*parts: bytes) -> str:
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(hashlib.sha256(part).digest())
+    return whole.hexdigest()
+
+
+def read_headers() -> bytes:
+    """All that clang-tidy reads beside a source: our headers, its settings, its version."""
+    files = [ROOT / ".clang-tidy", ROOT / "tools/requirements-check.txt"]
+    for folder in ("src", "tests", "bench"):
+        files += sorted((ROOT / folder).rglob("*.h"))
+    return b"".join(str(p.relative_to(ROOT)).encode() + p.read_bytes() for p in files)
+
+
+def check_tidy(build: Path, cache: Path) -> str:
+    """clang-tidy on every source of ours that the build compiles.
+
+    A source that had no finding is remembered in `cache` by all that clang-tidy read.
+    """
     commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
-    sources = sorted({entry["file"] for entry in commands})
+    arguments = {entry["file"]: entry["command"].replace(str(ROOT), "") for entry in commands}
+    sources = sorted(arguments)
+    headers = read_headers()
+    cache.mkdir(parents=True, exist_ok=True)
     started = shown = time.monotonic()
     output = []
 
     def tidy(source: str) -> str:
-        return run([BIN / "clang-tidy", "--quiet", "-p", build, source])
+        clean = cache / digest(arguments[source].encode(), Path(source).read_bytes(), headers)
+        if clean.exists():
+            return ""
+        found = run([BIN / "clang-tidy", "--quiet", "-p", build, source])
+        if not found:
+            clean.touch()
+        return found
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for done, result in enumerate(pool.map(tidy, sources), 1):
@@ -59,6 +87,7 @@ def check_tidy(build: Path) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="the checks of ./polykv check")
     parser.add_argument("--build", type=Path, required=True, help="build folder of the server")
+    parser.add_argument("--cache", type=Path, required=True, help="where clean sources are noted")
     parser.add_argument("--fix", action="store_true", help="format the sources instead of checking")
     options = parser.parse_args()
     checks = {
@@ -67,7 +96,7 @@ def main() -> int:
         "link map": lambda: run(
             [sys.executable, "tools/check_link_map.py", options.build / "polykv-server.map"]
         ),
-        "tidy": lambda: check_tidy(options.build),
+        "tidy": lambda: check_tidy(options.build, options.cache),
     }
     failed = 0
     for name, check in checks.items():

@@ -99,6 +99,7 @@ ensure_packages() {
   ((EUID == 0)) && command -v apt-get > /dev/null ||
     die "missing packages; install them with: apt-get install --no-install-recommends ${missing[*]}"
   [[ -e /etc/ssl/certs/ca-certificates.crt ]] || missing+=(ca-certificates)
+  command -v ccache > /dev/null || missing+=(ccache)  # only spares time
   say "installing ${missing[*]}"
   export DEBIAN_FRONTEND=noninteractive
   step "apt-get update" "$log" apt-get update -q

@@ -10,6 +10,7 @@ import signal
 import struct
 import sys
 import termios
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -29,6 +30,7 @@ class Terminal:
     def __init__(self, pid: int, screen: int) -> None:
         self._pid = pid
         self._screen = screen
+        self._deadline = time.monotonic() + TIMEOUT_S
         self.shown = ""
 
     def read_until(self, text: str) -> None:
@@ -50,6 +52,7 @@ class Terminal:
         os.kill(self._pid, number)
 
     def _read(self) -> str:
+        assert time.monotonic() < self._deadline, f"it goes on and on: {self.shown[-300:]!r}"
         ready, _, _ = select.select([self._screen], [], [], TIMEOUT_S)
         assert ready, f"nothing more is shown after {self.shown[-300:]!r}"
         return os.read(self._screen, 4096).decode()
@@ -75,6 +78,7 @@ def terminal(n_good: int) -> Iterator[Terminal]:
         try:
             sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
             fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
             os.environ.pop("COLUMNS", None)
             os.environ.pop("LINES", None)
