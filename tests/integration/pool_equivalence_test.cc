@@ -150,7 +150,7 @@ class PoolEquivalence {
 };
 
 // Enough sequences for an output at every token of a suffix.
-constexpr TestModelOptions kOptions = {.n_ctx = 4096, .n_parallel = 32, .n_seq_max = 32};
+const TestModelOptions kOptions = {.n_ctx = 4096, .n_parallel = 32, .n_seq_max = 32};
 
 TEST(PoolEquivalenceTest, ExactInPreciseArithmeticWhereOffByOneIsSeen) {
   TestModelOptions options = kOptions;
