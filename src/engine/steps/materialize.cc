@@ -227,7 +227,8 @@ void AdvancePool(EngineState& state, Materialization& job, int32_t n_tokens) {
   EndIfResident(state, job);
 }
 
-void FailPool(EngineState& state, const std::shared_ptr<PoolNode>& node, const Problem& problem) {
+void FailPool(EngineState& state, const std::shared_ptr<PoolNode>& failed, const Problem& problem) {
+  const std::shared_ptr<PoolNode> node = failed;  // which may be the job's own, and that goes
   const Materialization* const job = FindJob(state, node.get());
   if (job == nullptr) return;
   const bool rebuild = job->rebuild;

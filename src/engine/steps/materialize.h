@@ -28,7 +28,7 @@ bool BeginPools(EngineState& state);
 void AdvancePool(EngineState& state, Materialization& job, int32_t n_tokens);
 // Takes everything back that the materialization did, and of those that wait for this pool, with an
 // answer to everybody who waits.
-void FailPool(EngineState& state, const std::shared_ptr<PoolNode>& node, const Problem& problem);
+void FailPool(EngineState& state, const std::shared_ptr<PoolNode>& failed, const Problem& problem);
 
 Materialization* FindJob(EngineState& state, const PoolNode* node);  // null: there is none
 // What an answer says of the pool; `job`: of the one that creates it, null if it was there already.
