@@ -64,6 +64,13 @@ class Cache {
       POLYKV_CHECK(model_->LoadState(seq, StateParts::kAll, state));
     }
   }
+  // As long as they were at the start.
+  void TrimStreams() {
+    for (SeqId seq = 0; seq < n_streams_; ++seq) {
+      model_->RemoveRange(seq, kPrompt, kToEnd);
+      lengths_[static_cast<size_t>(seq)] = kPrompt;
+    }
+  }
   double DecodeUs(int32_t n_streams, int32_t n_steps) {
     std::vector<double> us;
     for (int32_t step = 0; step < n_steps; ++step) {
@@ -120,6 +127,7 @@ void MeasureIdleCells(const std::string& model_path, const IdleCellsPlan& plan) 
     cache.DropIdle();
     report("in host memory", 0);
     cache.MoveStreams();
+    cache.TrimStreams();
     report("streams moved down", 0);
   }
 }

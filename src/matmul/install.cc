@@ -18,6 +18,7 @@ extern "C" void ggml_barrier(struct ggml_threadpool* pool);  // ggml-cpu-impl.h
 namespace polykv {
 namespace {
 
+constexpr int64_t kMinColumns = 2;    // one is bound by reading the weights: ggml's is as fast
 constexpr int64_t kRowsPerTurn = 32;  // rows that a thread takes at a time
 constexpr size_t kAlignment = 64;
 
@@ -27,9 +28,10 @@ bool IsOurs(const ggml_tensor& op) {
   if (op.op != GGML_OP_MUL_MAT || op.src[0]->type != GGML_TYPE_Q4_1) return false;
   const ggml_tensor& weights = *op.src[0];
   const ggml_tensor& x = *op.src[1];
-  return x.type == GGML_TYPE_F32 && op.type == GGML_TYPE_F32 && IsMatrix(weights) && IsMatrix(x) &&
-         weights.nb[0] == ggml_type_size(GGML_TYPE_Q4_1) && x.nb[0] == sizeof(float) &&
-         op.nb[0] == sizeof(float) && weights.ne[0] % Q81Columns::kBlock == 0 &&
+  return x.ne[1] >= kMinColumns && x.type == GGML_TYPE_F32 && op.type == GGML_TYPE_F32 &&
+         IsMatrix(weights) && IsMatrix(x) && weights.nb[0] == ggml_type_size(GGML_TYPE_Q4_1) &&
+         x.nb[0] == sizeof(float) && op.nb[0] == sizeof(float) &&
+         weights.ne[0] % Q81Columns::kBlock == 0 &&
          ggml_backend_buffer_is_host(weights.view_src != nullptr ? weights.view_src->buffer
                                                                  : weights.buffer);
 }
