@@ -228,7 +228,9 @@ void AdvancePool(EngineState& state, Materialization& job, int32_t n_tokens) {
 }
 
 void FailPool(EngineState& state, const std::shared_ptr<PoolNode>& failed, const Problem& problem) {
-  const std::shared_ptr<PoolNode> node = failed;  // which may be the job's own, and that goes
+  // A copy, since `failed` may be the job's own, and the job goes.
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
+  const std::shared_ptr<PoolNode> node = failed;
   const Materialization* const job = FindJob(state, node.get());
   if (job == nullptr) return;
   const bool rebuild = job->rebuild;
