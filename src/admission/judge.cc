@@ -145,8 +145,8 @@ Verdict Judge(const Question& question, TimeUs now) {
     return Admit(std::move(verdict), "guaranteed minimum");
   }
   if (question.applicant.overcommit) return Admit(std::move(verdict), "overcommit");
-  if (verdict.settling && !question.applicant.waited_out)
-    return Refuse(std::move(verdict), "measurement settling");
+  verdict.hold = verdict.settling && !question.applicant.waited_out;
+  if (verdict.hold) return Refuse(std::move(verdict), "measurement settling");
   if (verdict.projected_mean_tps.value_or(policy.target_tps_per_session) <
       policy.target_tps_per_session) {
     const bool idle = verdict.idle_estimate;

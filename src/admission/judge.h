@@ -51,6 +51,7 @@ struct Applicant {
 struct Verdict {
   bool can_admit = true;
   std::string reason;  // empty: nothing speaks against it
+  bool hold = false;   // refused only until an earlier admission has settled
   std::optional<double> projected_mean_tps = {};
   std::optional<double> projected_by_model = {};
   std::optional<double> projected_by_drops = {};

@@ -1,4 +1,5 @@
 // GET and POST /lora-adapters.
+#include "api/json_response.h"
 #include "api/problem.h"
 #include "api/protocol/lora_adapters.h"
 #include "api/routes.h"
@@ -6,12 +7,6 @@
 
 namespace polykv {
 namespace {
-
-HttpResponse JsonResponse(std::string body) {
-  HttpResponse response;
-  response.body = std::move(body);
-  return response;
-}
 
 HttpResponse Apply(const Services& services, const HttpRequest& request) {
   if (const auto refused = CheckAdmin(request)) return ProblemResponse(*refused);
@@ -22,14 +17,15 @@ HttpResponse Apply(const Services& services, const HttpRequest& request) {
   services.engine->Post(std::move(command));
   const auto answer = Await(channel.get(), request);
   if (!answer.has_value()) return {};
-  return answer->ok() ? JsonResponse(LoraAppliedBody()) : ProblemResponse(answer->problem());
+  return answer->ok() ? JsonTextResponse(LoraAppliedBody()) : ProblemResponse(answer->problem());
 }
 
 }  // namespace
 
 void AddAdapterRoutes(ModelRoutes* server, const Services* services) {
   server->Get("/lora-adapters", [services](const HttpRequest&) {
-    return JsonResponse(LoraAdaptersBody(*services->model, services->engine->Snapshot()->adapters));
+    return JsonTextResponse(
+        LoraAdaptersBody(*services->model, services->engine->Snapshot()->adapters));
   });
   server->Post("/lora-adapters",
                [services](const HttpRequest& request) { return Apply(*services, request); });

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "admission/verdict_facts.h"
+#include "api/json_response.h"
 #include "api/problem.h"
 #include "api/routes.h"
 #include "api/state_change.h"
@@ -13,12 +14,6 @@
 
 namespace polykv {
 namespace {
-
-HttpResponse JsonResponse(const Json& json) {
-  HttpResponse response;
-  response.body = JsonText(json);
-  return response;
-}
 
 Problem BadField(const std::string& name, const std::string& wants) {
   return InvalidRequest("Field '" + name + "': " + wants);

@@ -407,6 +407,11 @@ std::string HttpRequest::Param(const std::string& name) const {
   return found == params.end() ? "" : found->second;
 }
 
+bool HttpRequest::IsSet(const std::string& name) const {
+  const std::string value = Param(name);
+  return value == "1" || value == "true";
+}
+
 std::string HttpRequest::Header(const std::string& name) const {
   const auto found = headers.find(name);
   return found == headers.end() ? "" : found->second;

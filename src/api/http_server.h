@@ -58,6 +58,7 @@ struct HttpRequest {
   std::function<bool()> should_stop = [] { return false; };
 
   std::string Param(const std::string& name) const;   // empty if absent
+  bool IsSet(const std::string& name) const;          // the parameter is "1" or "true"
   std::string Header(const std::string& name) const;  // `name` in lower case; empty if absent
 };
 

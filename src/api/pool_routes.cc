@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/json_response.h"
 #include "api/pool_source.h"
 #include "api/problem.h"
 #include "api/routes.h"
@@ -15,13 +16,6 @@
 
 namespace polykv {
 namespace {
-
-HttpResponse JsonResponse(const Json& json, int status = 200) {
-  HttpResponse response;
-  response.status = status;
-  response.body = JsonText(json);
-  return response;
-}
 
 HttpResponse NoSuchPool() {
   return ProblemResponse({.status = 404, .type = "pool_not_found", .message = "No such pool"});
@@ -169,8 +163,6 @@ HttpResponse Change(const Services& services, const HttpRequest& request, Change
   return JsonResponse(json);
 }
 
-bool IsSet(const std::string& parameter) { return parameter == "1" || parameter == "true"; }
-
 // A change by the action's own name in the path; its options are in the body.
 HttpResponse ChangeByAction(const Services& services, const HttpRequest& request,
                             ChangePool::Action action) {
@@ -195,8 +187,8 @@ HttpResponse Release(const Services& services, const HttpRequest& request) {
   if (!body.ok()) return ProblemResponse(body.problem());
   return Change(services, request,
                 {.action = ChangePool::Action::kRelease,
-                 .subtree = IsSet(request.Param("subtree")),
-                 .force = IsSet(request.Param("force"))});
+                 .subtree = request.IsSet("subtree"),
+                 .force = request.IsSet("force")});
 }
 
 }  // namespace

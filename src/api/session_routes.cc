@@ -1,4 +1,5 @@
 // GET and DELETE /polykv/sessions.
+#include "api/json_response.h"
 #include "api/problem.h"
 #include "api/routes.h"
 #include "api/state_change.h"
@@ -6,14 +7,6 @@
 
 namespace polykv {
 namespace {
-
-bool IsSet(const std::string& parameter) { return parameter == "1" || parameter == "true"; }
-
-HttpResponse JsonResponse(const Json& json) {
-  HttpResponse response;
-  response.body = JsonText(json);
-  return response;
-}
 
 HttpResponse ListSessions(const Services& services, const HttpRequest& request) {
   const auto snapshot = services.engine->Snapshot();
@@ -40,7 +33,7 @@ HttpResponse End(const Services& services, const HttpRequest& request) {
   if (!body.ok()) return ProblemResponse(body.problem());
   EndSessions command = {.tenant = request.caller.tenant,
                          .session_id = request.Param("session_id")};
-  if (command.session_id.empty() && !IsSet(request.Param("all"))) {
+  if (command.session_id.empty() && !request.IsSet("all")) {
     return ProblemResponse(InvalidRequest("Say which: ?session_id=S, or ?all=1 for every session"));
   }
   const auto channel = command.channel;

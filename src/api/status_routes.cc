@@ -2,18 +2,13 @@
 // from what is told of a model that sleeps.
 #include <algorithm>
 
+#include "api/json_response.h"
 #include "api/problem.h"
 #include "api/routes.h"
 #include "api/views.h"
 
 namespace polykv {
 namespace {
-
-HttpResponse JsonResponse(std::string body) {
-  HttpResponse response;
-  response.body = std::move(body);
-  return response;
-}
 
 Problem NotSupported(std::string message) {
   return {.status = 501, .type = "not_supported_error", .message = std::move(message)};
@@ -28,7 +23,7 @@ HttpResponse Health(const Services& services, const HttpRequest& request) {
                             .message = "The server is shutting down",
                             .retry_after_s = 1});
   }
-  return JsonResponse(R"({"status":"ok"})");
+  return JsonTextResponse(R"({"status":"ok"})");
 }
 
 HttpResponse Slots(const Services& services, const HttpRequest& request) {
@@ -47,27 +42,27 @@ HttpResponse Slots(const Services& services, const HttpRequest& request) {
   for (const SlotView& slot : snapshot->slots) {
     slots.push_back(SlotJson(request.caller.Sees(slot.tenant) ? slot : Redacted(slot)));
   }
-  return JsonResponse(JsonText(slots));
+  return JsonResponse(slots);
 }
 
 HttpResponse ChangeProps(const Services& services, const HttpRequest& request) {
   if (const auto refused = CheckAdmin(request)) return ProblemResponse(*refused);
-  if (services.model->endpoint_props()) return JsonResponse(R"({"success":true})");
+  if (services.model->endpoint_props()) return JsonTextResponse(R"({"success":true})");
   return ProblemResponse(NotSupported(
       "This server does not support changing global properties. Start it with `--props`"));
 }
 
 HttpResponse Props(const Services& services) {
   const ModelGate::Glance glance = services.gate->Look();
-  return JsonResponse(glance.loaded
-                          ? services.model->PropsBody(services.polykv_props, /*is_sleeping=*/false)
-                          : services.asleep.props);
+  return JsonTextResponse(
+      glance.loaded ? services.model->PropsBody(services.polykv_props, /*is_sleeping=*/false)
+                    : services.asleep.props);
 }
 
 HttpResponse Models(const Services& services) {
   const ModelGate::Glance glance = services.gate->Look();
-  return JsonResponse(glance.loaded ? services.model->ModelsBody(services.unix_ms() / 1000)
-                                    : services.asleep.models);
+  return JsonTextResponse(glance.loaded ? services.model->ModelsBody(services.unix_ms() / 1000)
+                                        : services.asleep.models);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <memory>
 #include <thread>
 
+#include "api/json_response.h"
 #include "api/problem.h"
 #include "api/routes.h"
 #include "api/views.h"
@@ -34,11 +35,7 @@ std::shared_ptr<void> TakeSeat(const std::shared_ptr<std::atomic<int>>& n_open) 
 
 HttpResponse Tps(const Services& services, const HttpRequest& request,
                  const std::shared_ptr<std::atomic<int>>& n_open) {
-  HttpResponse response;
-  if (const std::string once = request.Param("once"); once == "1" || once == "true") {
-    response.body = Text(services, request.caller);
-    return response;
-  }
+  if (request.IsSet("once")) return JsonTextResponse(Text(services, request.caller));
   const std::shared_ptr<void> seat = TakeSeat(n_open);
   if (seat == nullptr) {
     return ProblemResponse(
@@ -47,6 +44,7 @@ HttpResponse Tps(const Services& services, const HttpRequest& request,
          .message = std::to_string(kMostStreams) + " status streams are open already; use ?once=1",
          .retry_after_s = 5});
   }
+  HttpResponse response;
   response.content_type = "text/event-stream";
   response.next = [&services, caller = request.caller, seat, should_stop = request.should_stop,
                    next_us = TimeUs{0}](std::string* out) mutable {

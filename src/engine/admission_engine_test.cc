@@ -21,6 +21,14 @@ class AdmissionEngineTest : public EngineTest {
     engine_->Post(std::move(command));
     Step();
   }
+  // Of prefix_ + "fork ", named "fork".
+  void MakeFork() {
+    engine_->Post(CreatePool{.parent = std::to_string(pool_.pool_id),
+                             .tokens = Tokens("fork "),
+                             .append = true,
+                             .name = "fork"});
+    RunAll();
+  }
   Handle Spawn(const std::string& session, bool overcommit = false, int32_t n_predict = 2000) {
     return Submit({.prompt = prefix_ + session,
                    .n_predict = n_predict,
@@ -142,12 +150,7 @@ TEST_F(AdmissionEngineTest, AWarnedRequestStarts) {
 
 TEST_F(AdmissionEngineTest, AForkWithoutAPolicyIsUnderItsAncestors) {
   SetPolicy({.target_tps_per_session = 60});
-  CreatePool fork{.parent = std::to_string(pool_.pool_id),
-                  .tokens = Tokens("fork "),
-                  .append = true,
-                  .name = "fork"};
-  engine_->Post(std::move(fork));
-  RunAll();
+  MakeFork();
   Handle first = Spawn("one");
   Step(100);
   Handle second =
@@ -158,12 +161,7 @@ TEST_F(AdmissionEngineTest, AForkWithoutAPolicyIsUnderItsAncestors) {
 
 TEST_F(AdmissionEngineTest, AFreshForkWithItsOwnPolicyGetsItsFirstAgent) {
   SetPolicy({.target_tps_per_session = 60});
-  CreatePool fork{.parent = std::to_string(pool_.pool_id),
-                  .tokens = Tokens("fork "),
-                  .append = true,
-                  .name = "fork"};
-  engine_->Post(std::move(fork));
-  RunAll();
+  MakeFork();
   engine_->Post(SetAdmission{.pool = "fork",
                              .policy = AdmissionPolicy{.target_tps_per_session = 60,
                                                        .mode = AdmissionPolicy::Mode::kEnforced}});

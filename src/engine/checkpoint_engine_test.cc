@@ -12,27 +12,10 @@ class CheckpointTest : public EngineTest {
     config.checkpoints = limits;
     Build(config, {.n_ctx = 1024, .n_ubatch = 16, .recurrent = true});
   }
-  // The text without anything in any cache.
-  std::string Fresh(const std::string& prompt) const {
-    FakeBackend backend(
-        {.n_ctx = 1024, .n_seq_max = DefaultConfig().n_seq_max(), .recurrent = true});
-    Engine engine(&backend, &clock_, DefaultConfig());
-    auto request = std::make_unique<GenerationRequest>();
-    request->prompt = backend.Tokenize(prompt, false, false);
-    request->sampler = backend.MakeSampler();
-    request->n_predict = 16;
-    const auto channel = request->channel;
-    engine.Post(SubmitGeneration{std::move(request)});
-    while (engine.RunOneStep()) {
-    }
-    Answer answer;
-    Collect(*channel, answer);
-    return answer.text;
-  }
   int32_t CachedOf(const std::string& prompt, const SessionId& session = "") {
     Handle handle = Submit({.prompt = prompt, .attach = {.session_id = session}});
     const Answer& answer = Finish(handle);
-    EXPECT_EQ(answer.text, Fresh(prompt));
+    EXPECT_EQ(answer.text, Alone(prompt));
     return answer.finished ? answer.finished->timings.n_prompt_cached : -1;
   }
 };
@@ -52,7 +35,7 @@ TEST_F(CheckpointTest, WithoutCheckpointsItIsComputedAgain) {
 }
 
 TEST_F(CheckpointTest, AContinuationNeedsNone) {
-  const std::string first = Fresh(kTurn);
+  const std::string first = Alone(kTurn);
   CachedOf(kTurn);
   EXPECT_EQ(CachedOf(kTurn + first + "and on"), 40 + 15);
 }

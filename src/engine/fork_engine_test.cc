@@ -20,6 +20,12 @@ class ForkEngineTest : public EngineTest {
                       .branch_pos = branch_pos,
                       .tokens = Tokens(text)});
   }
+  PoolChannel PostFork(const std::string& parent, const std::string& text) {
+    CreatePool command{.parent = parent, .tokens = Tokens(text)};
+    PoolChannel channel = command.channel;
+    engine_->Post(std::move(command));
+    return channel;
+  }
   PoolCreated Fork(const PoolCreated& parent, const std::string& text,
                    std::optional<int32_t> branch_pos = {}) {
     return TryFork(parent, text, branch_pos).value();
@@ -124,9 +130,7 @@ TEST_F(ForkEngineTest, AnEqualForkIsTheSamePool) {
 TEST_F(ForkEngineTest, AForkOfAPoolOnItsWayWaitsForIt) {
   const std::string prefix(500, 'p');
   const PoolChannel parent = PostPool(prefix, "parent", /*wait=*/false);
-  CreatePool fork{.parent = "parent", .tokens = Tokens(prefix + "child")};
-  const auto child = fork.channel;
-  engine_->Post(std::move(fork));
+  const PoolChannel child = PostFork("parent", prefix + "child");
   Step();
   EXPECT_FALSE(Take(child).has_value());
   RunAll();
@@ -137,9 +141,7 @@ TEST_F(ForkEngineTest, AForkOfAPoolOnItsWayWaitsForIt) {
 TEST_F(ForkEngineTest, AForkThatWaitsKeepsItsParentComing) {
   const std::string prefix(900, 'p');
   const PoolChannel parent = PostPool(prefix, "parent");
-  CreatePool fork{.parent = "parent", .tokens = Tokens(prefix + "child")};
-  const auto child = fork.channel;
-  engine_->Post(std::move(fork));
+  const PoolChannel child = PostFork("parent", prefix + "child");
   Step();
   parent->Cancel();
   RunAll();
@@ -149,9 +151,7 @@ TEST_F(ForkEngineTest, AForkThatWaitsKeepsItsParentComing) {
 TEST_F(ForkEngineTest, AParentThatFailsTakesItsWaitingForksAlong) {
   const std::string prefix(900, 'p');
   const PoolChannel parent = PostPool(prefix, "parent");
-  CreatePool fork{.parent = "parent", .tokens = Tokens(prefix + "child")};
-  const auto child = fork.channel;
-  engine_->Post(std::move(fork));
+  const PoolChannel child = PostFork("parent", prefix + "child");
   backend_->FailSequence(4);  // the first pool's
   RunAll();
   EXPECT_EQ(Take(parent)->problem().status, 500);

@@ -9,38 +9,13 @@ constexpr int32_t kWindow = 16;
 
 class MemoryKindsTest : public EngineTest {
  protected:
-  void BuildWith(FakeBackendOptions options) {
-    options_ = options;
-    Build(DefaultConfig(), options);
-  }
-
-  // The text without any pool, on a model of the same kind.
-  std::string Fresh(const std::string& prompt) const {
-    FakeBackendOptions options = options_;
-    options.n_seq_max = DefaultConfig().n_seq_max();
-    FakeBackend backend(options);
-    Engine engine(&backend, &clock_, DefaultConfig());
-    auto request = std::make_unique<GenerationRequest>();
-    request->prompt = backend.Tokenize(prompt, false, false);
-    request->sampler = backend.MakeSampler();
-    request->n_predict = 16;
-    const auto channel = request->channel;
-    engine.Post(SubmitGeneration{std::move(request)});
-    while (engine.RunOneStep()) {
-    }
-    Answer answer;
-    Collect(*channel, answer);
-    return answer.text;
-  }
-
+  void BuildWith(FakeBackendOptions options) { Build(DefaultConfig(), options); }
   AttachReport Attach(const std::string& prompt, const SessionId& session = "") {
     Handle handle = Submit({.prompt = prompt, .attach = {.pool = "p", .session_id = session}});
     const Answer& answer = Finish(handle);
-    EXPECT_EQ(answer.text, Fresh(prompt));
+    EXPECT_EQ(answer.text, Alone(prompt));
     return answer.finished->report;
   }
-
-  FakeBackendOptions options_;
 };
 
 TEST_F(MemoryKindsTest, ARecurrentModelSharesWholePools) {

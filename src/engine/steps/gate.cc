@@ -98,7 +98,7 @@ Gate PassGate(EngineState& state, Generation& generation, const PoolNode& pool) 
                             .n_uncached = std::max(0, generation.n_prompt() - pool.length())};
   const Verdict verdict = JudgeAdmission(state, pool, applicant);
   if (verdict.can_admit) return Gate::kOpen;
-  if (verdict.settling && verdict.reason == "measurement settling") return Hold(state, generation);
+  if (verdict.hold) return Hold(state, generation);
   switch (policy.on_saturation) {
     case AdmissionPolicy::OnSaturation::kWarn:
       generation.report.sessions_remaining = verdict.headroom().value_or(0);
