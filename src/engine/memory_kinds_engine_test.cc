@@ -67,7 +67,7 @@ TEST_F(MemoryKindsTest, ASplitCacheSharesByCopies) {
   BuildWith({.n_ctx = 18 * 256, .unified = false});
   EngineConfig config = DefaultConfig();
   config.n_ctx_plain = config.n_ctx_session = 256;
-  Build(config, options_);
+  Build(config, model_);
   MakePool(kPrefix, "p");
   EXPECT_EQ(Attach(kPrefix + "one", "s").cache_n, 42);
   EXPECT_EQ(backend_->CellsUsed(), 42 + 42 + 3 + 15);
