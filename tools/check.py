@@ -1,8 +1,9 @@
-"""The checks of ./polykv check: format, clang-tidy, include directions, link map.
+"""The checks of ./polykv check: format, clang-tidy, include directions, link map, ruff, mypy.
 
-    python tools/check.py --build BUILD_FOLDER --cache FOLDER [--fix]
+    python tools/check.py --build BUILD_FOLDER --cache FOLDER --package-python PYTHON [--fix]
 
-Runs in an environment with the packages of tools/requirements-check.txt.
+Runs in an environment with the packages of tools/requirements-check.txt; PYTHON is that of one with
+those of python/requirements.txt.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 
 
-def run(command: list[str | Path]) -> str:
+def run(command: list[str | Path], folder: Path = ROOT) -> str:
     """The output of a command that failed, or ''."""
     done = subprocess.run(
-        command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     return (done.stdout or f"{command[0]} failed") if done.returncode else ""
 
@@ -84,10 +85,24 @@ def check_tidy(build: Path, cache: Path) -> str:
     return "".join(output)
 
 
+def check_ruff(python: Path, fix: bool) -> str:
+    ruff = [python, "-m", "ruff"]
+    mode = [] if fix else ["--check"]
+    cache = "--no-cache"
+    return run([*ruff, "format", cache, *mode, "python"]) + run([*ruff, "check", cache, "python"])
+
+
+def check_mypy(python: Path, cache: Path) -> str:
+    """mypy on every package, by the rules of its own pyproject.toml."""
+    packages = sorted(path.parent for path in ROOT.glob("python/*/pyproject.toml"))
+    return "".join(run([python, "-m", "mypy", "--cache-dir", cache, "."], p) for p in packages)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="the checks of ./polykv check")
     parser.add_argument("--build", type=Path, required=True, help="build folder of the server")
     parser.add_argument("--cache", type=Path, required=True, help="where clean sources are noted")
+    parser.add_argument("--package-python", type=Path, required=True, help="for ruff and mypy")
     parser.add_argument("--fix", action="store_true", help="format the sources instead of checking")
     options = parser.parse_args()
     checks = {
@@ -96,6 +111,8 @@ def main() -> int:
         "link map": lambda: run(
             [sys.executable, "tools/check_link_map.py", options.build / "polykv-server.map"]
         ),
+        "ruff": lambda: check_ruff(options.package_python, options.fix),
+        "mypy": lambda: check_mypy(options.package_python, options.cache / "mypy"),
         "tidy": lambda: check_tidy(options.build, options.cache),
     }
     failed = 0
