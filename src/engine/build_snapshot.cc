@@ -193,6 +193,7 @@ std::shared_ptr<const EngineSnapshot> BuildSnapshot(const EngineState& state, ui
   snapshot->n_running = static_cast<int32_t>(state.running.size());
   snapshot->n_waiting = state.n_waiting();
   AddRates(state, *snapshot);
+  snapshot->step_cost = state.step_cost.cost();
   snapshot->counters = state.counters;
   return snapshot;
 }

@@ -283,5 +283,12 @@ TEST_F(GenerationTest, ThinkingEndsWhereTheClientSaysSo) {
   EXPECT_EQ(end_reasoning("thinking"), Outcome::kNoCompletion);
 }
 
+TEST_F(EngineTest, TheCostOfStepsIsLearned) {
+  Handle handle = Submit({.prompt = std::string(40, 'a'), .n_predict = 200});
+  Finish(handle);
+  const StepCost cost = engine_->Snapshot()->step_cost;
+  EXPECT_NEAR(cost.Predict({.n_decode = 1, .n_attended = 239}), 6'000, 100);
+}
+
 }  // namespace
 }  // namespace polykv

@@ -10,6 +10,7 @@
 #include "admission/policy.h"
 #include "base/types.h"
 #include "kv/model_backend.h"
+#include "meter/step_cost.h"
 #include "session/request.h"
 
 namespace polykv {
@@ -144,6 +145,7 @@ struct EngineSnapshot {
   int32_t n_warming = 0;       // and those without one
   int32_t n_running = 0;
   int32_t n_waiting = 0;
+  StepCost step_cost;  // as measured
   Counters counters;
 };
 

@@ -20,6 +20,7 @@
 #include "engine/host_store.h"
 #include "engine/sequence_cache.h"
 #include "engine/snapshot.h"
+#include "meter/step_cost.h"
 #include "meter/throughput.h"
 #include "pool/pool_tree.h"
 #include "pool/seq_allocator.h"
@@ -118,6 +119,7 @@ struct EngineState {
   Throughput throughput;  // decoded tokens, each stream's first one left out
   double prefill_us_per_token =
       3'000;  // measured; the start is a guess that the first steps correct
+  StepCostMeter step_cost;
 
   StepBatch batch;                     // of the step; kept for its storage
   std::vector<SampleJob> sample_jobs;  // likewise

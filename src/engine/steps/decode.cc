@@ -31,6 +31,9 @@ struct BatchEntry {
 
   bool decodes() const { return generation != nullptr && generation->phase == Phase::kDecode; }
   SeqId seq() const { return generation != nullptr ? generation->sequence->id : pool->node->seq; }
+  Pos begin() const {  // of its tokens
+    return generation != nullptr ? generation->sequence->n_tokens() : pool->node->n_materialized;
+  }
   const AdapterSet& adapters() const {
     return generation != nullptr ? generation->sequence->origin.adapters
                                  : pool->node->origin.adapters;
@@ -81,6 +84,18 @@ int32_t CountTokens(std::span<const BatchEntry> entries) {
   int32_t n = 0;
   for (const BatchEntry& entry : entries) n += entry.n_tokens;
   return n;
+}
+
+StepShape ShapeOf(std::span<const BatchEntry> entries) {
+  StepShape shape;
+  for (const BatchEntry& entry : entries) {
+    if (entry.decodes()) {
+      shape.AddDecode(entry.n_tokens, entry.begin());
+    } else {
+      shape.AddPrefill(entry.n_tokens, entry.begin());
+    }
+  }
+  return shape;
 }
 
 Entries PlanStep(EngineState& state) {
@@ -156,8 +171,7 @@ int32_t CountOutputs(const BatchEntry& entry) {
 void BuildBatch(std::span<BatchEntry> entries, StepBatch& batch) {
   batch.clear();
   for (BatchEntry& entry : entries) {
-    Pos pos = entry.pool != nullptr ? entry.pool->node->n_materialized
-                                    : entry.generation->sequence->n_tokens();
+    Pos pos = entry.begin();
     const int32_t n_outputs = CountOutputs(entry);
     int32_t n_left = entry.n_tokens;
     for (const Token token : NextTokens(entry)) {
@@ -336,10 +350,12 @@ void Isolate(EngineState& state, std::span<BatchEntry> entries) {
 
 void Execute(EngineState& state, std::span<BatchEntry> entries) {
   BuildBatch(entries, state.batch);
+  const StepShape shape = ShapeOf(entries);
   const TimeUs began = state.now();
   switch (state.backend->Decode(state.batch)) {
     case DecodeStatus::kOk:
-      return Commit(state, entries, began);
+      Commit(state, entries, began);
+      return state.step_cost.Add(shape, state.now() - began);
     case DecodeStatus::kFailed:
       return Isolate(state, entries);
     case DecodeStatus::kNoRoom:

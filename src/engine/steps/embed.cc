@@ -158,9 +158,14 @@ void Isolate(EngineState& state, std::span<Part> parts) {
 // False if the model found no room although the count says that there is some.
 bool Execute(EngineState& state, std::span<Part> parts) {
   BuildBatch(parts, state.batch);
+  StepShape shape;
+  for (const Part& part : parts) shape.AddPrefill(part.n_tokens, part.seat->n_tokens());
   const TimeUs began = state.now();
   const DecodeStatus status = state.backend->Embed(state.batch);
-  if (status == DecodeStatus::kOk) Commit(state, parts, began);
+  if (status == DecodeStatus::kOk) {
+    Commit(state, parts, began);
+    state.step_cost.Add(shape, state.now() - began);
+  }
   if (status == DecodeStatus::kFailed) Isolate(state, parts);
   if (status == DecodeStatus::kNoRoom && !ReclaimOnce(state, nullptr, nullptr)) {
     Fail(state, *parts[0].embedding, NoFreeCells(parts[0].n_left()));
