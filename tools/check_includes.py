@@ -20,12 +20,13 @@ ARROWS = {
     "meter": "base",
     "admission": "base meter",
     "metrics": "base",
-    "engine": "base kv pool session meter admission metrics",
+    "events": "base",
+    "engine": "base kv pool session meter admission metrics events",
     "llama": "base kv",
     "matmul": "base",
-    "api/protocol": "base kv pool session meter admission metrics engine",
-    "api": "base kv pool session meter admission metrics engine api/protocol",
-    "app": "base kv pool session meter admission metrics engine llama matmul api/protocol api",
+    "api/protocol": "base kv pool session meter admission metrics events engine",
+    "api": "base kv pool session meter admission metrics events engine api/protocol",
+    "app": "base kv pool session meter admission metrics events engine llama matmul api/protocol api",
 }
 # Where llama.cpp's headers may be included, and those of its server among them.
 LLAMA_FOLDERS = {"llama", "matmul", "api/protocol"}

@@ -37,24 +37,32 @@ TimeUs SettleTracker::Deadline(const AdmissionPolicy& policy, const Admission& a
   return start + max_us;
 }
 
-void SettleTracker::Settle(const AdmissionPolicy& policy, const Admission& admission,
-                           double mean_tps) {
+Settled SettleTracker::Settle(const AdmissionPolicy& policy, const Admission& admission,
+                              double mean_tps) {
+  Settled settled{
+      .key = admission.key, .mean_before = admission.mean_before, .n_tokens = admission.n_tokens};
   const bool decoded_enough = 2 * admission.n_tokens >= policy.settle_tokens;
-  if (!decoded_enough || admission.mean_before <= 0 || mean_tps <= 0) return;
+  if (!decoded_enough || admission.mean_before <= 0 || mean_tps <= 0) return settled;
   const double drop = std::max(0.0, admission.mean_before - mean_tps);
   drop_ewma_ = drop_ewma_ ? *drop_ewma_ + kAlpha * (drop - *drop_ewma_) : drop;
+  settled.drop = drop;
+  return settled;
 }
 
-void SettleTracker::Advance(const AdmissionPolicy& policy, double mean_tps, TimeUs now) {
+std::vector<Settled> SettleTracker::Advance(const AdmissionPolicy& policy, double mean_tps,
+                                            TimeUs now) {
+  std::vector<Settled> ended;
   std::erase_if(unsettled_, [&](const Admission& admission) {
     const bool settled = admission.ended || admission.n_tokens >= policy.settle_tokens ||
                          now >= Deadline(policy, admission);
-    if (settled) Settle(policy, admission, mean_tps);
+    if (settled) ended.push_back(Settle(policy, admission, mean_tps));
     return settled;
   });
-  if (!unsettled_.empty() || mean_tps <= 0) return;
-  settled_mean_ = mean_tps;
-  settled_at_ = now;
+  if (unsettled_.empty() && mean_tps > 0) {
+    settled_mean_ = mean_tps;
+    settled_at_ = now;
+  }
+  return ended;
 }
 
 Forecast SettleTracker::Look(const AdmissionPolicy& policy, TimeUs now) const {

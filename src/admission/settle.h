@@ -20,6 +20,14 @@ struct Forecast {
   TimeUs settled_at = 0;                 // when that was
 };
 
+// An admission that has settled, with the mean rates before it and now.
+struct Settled {
+  int64_t key = 0;
+  double mean_before = 0;           // 0: nobody decoded
+  int32_t n_tokens = 0;             // that it decoded until then
+  std::optional<double> drop = {};  // of the mean rate; none: it says nothing
+};
+
 // The admissions of one policy. Engine thread only; time is a parameter.
 class SettleTracker {
  public:
@@ -31,8 +39,9 @@ class SettleTracker {
   void AddTokens(Key key, int32_t n, TimeUs now);
   // Its session has ended: with the next Advance it counts as settled.
   void End(Key key);
-  // Ends what has settled by now; `mean_tps` is the current mean, 0 if nobody decodes.
-  void Advance(const AdmissionPolicy& policy, double mean_tps, TimeUs now);
+  // Ends what has settled by now and returns it; `mean_tps` is the current mean, 0 if nobody
+  // decodes.
+  std::vector<Settled> Advance(const AdmissionPolicy& policy, double mean_tps, TimeUs now);
 
   Forecast Look(const AdmissionPolicy& policy, TimeUs now) const;
 
@@ -47,7 +56,7 @@ class SettleTracker {
   };
   // When the admission has settled at the latest.
   static TimeUs Deadline(const AdmissionPolicy& policy, const Admission& admission);
-  void Settle(const AdmissionPolicy& policy, const Admission& admission, double mean_tps);
+  Settled Settle(const AdmissionPolicy& policy, const Admission& admission, double mean_tps);
 
   std::vector<Admission> unsettled_;  // oldest first
   std::optional<double> drop_ewma_;

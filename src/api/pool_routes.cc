@@ -113,19 +113,8 @@ HttpResponse Create(const Services& services, const HttpRequest& request, PoolKi
   return JsonResponse(json, pool.ready ? 200 : 202);
 }
 
-WallClock Wall(const Services& services) {
-  return {.unix_ms = services.unix_ms(), .now_us = services.clock->NowUs()};
-}
-
 HttpResponse List(const Services& services, const HttpRequest& request) {
-  const auto snapshot = services.engine->Snapshot();
-  Json json = PoolTreeHead(*snapshot);
-  json["pools"] = Json::array();
-  for (const PoolView& pool : snapshot->pools) {
-    if (!request.caller.Sees(pool.tenant)) continue;
-    json["pools"].push_back(PoolJson(pool, *snapshot, Wall(services)));
-  }
-  return JsonResponse(json);
+  return JsonResponse(PoolTreeJson(*services.engine->Snapshot(), request.caller, services.Wall()));
 }
 
 // The pool itself, and under "pools" its subtree, the pool first.
@@ -133,14 +122,14 @@ HttpResponse Show(const Services& services, const HttpRequest& request) {
   const auto snapshot = services.engine->Snapshot();
   const PoolView* root = FindPoolOrNull(*snapshot, request.caller, request.Param("id"));
   if (root == nullptr) return NoSuchPool();
-  Json json = PoolJson(*root, *snapshot, Wall(services));
+  Json json = PoolJson(*root, *snapshot, services.Wall());
   json.update(PoolTreeHead(*snapshot));
-  json["pools"] = Json::array({PoolJson(*root, *snapshot, Wall(services))});
+  json["pools"] = Json::array({PoolJson(*root, *snapshot, services.Wall())});
   std::set<PoolId> subtree = {root->pool_id};
   for (const PoolView& pool : snapshot->pools) {  // by id: parents come before their children
     if (!subtree.contains(pool.parent)) continue;
     subtree.insert(pool.pool_id);
-    json["pools"].push_back(PoolJson(pool, *snapshot, Wall(services)));
+    json["pools"].push_back(PoolJson(pool, *snapshot, services.Wall()));
   }
   return JsonResponse(json);
 }

@@ -37,7 +37,9 @@ void AddRoutes(HttpServer* http, const Services* services) {
   AddControlRoutes(&server, services);
   AddStatusRoutes(http, services);
   AddMetricsRoutes(http, services);
-  AddTpsRoutes(http, services);
+  const auto seats = std::make_shared<StreamSeats>();
+  AddTpsRoutes(http, services, seats);
+  AddEventRoutes(http, services, seats);
   AddStreamRoutes(http, services);
   AddToolRoutes(http, services);
   AddUnsupportedRoutes(http);

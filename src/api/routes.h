@@ -1,9 +1,12 @@
 // Every route of the server, by group.
 #pragma once
 
+#include <memory>
+
 #include "api/http_server.h"
 #include "api/model_routes.h"
 #include "api/services.h"
+#include "api/stream_seats.h"
 
 namespace polykv {
 
@@ -24,7 +27,10 @@ void AddControlRoutes(ModelRoutes* server, const Services* services);
 // These wake nobody.
 void AddStatusRoutes(HttpServer* server, const Services* services);
 void AddMetricsRoutes(HttpServer* server, const Services* services);
-void AddTpsRoutes(HttpServer* server, const Services* services);
+void AddTpsRoutes(HttpServer* server, const Services* services,
+                  const std::shared_ptr<StreamSeats>& seats);
+void AddEventRoutes(HttpServer* server, const Services* services,
+                    const std::shared_ptr<StreamSeats>& seats);
 void AddStreamRoutes(HttpServer* server, const Services* services);
 void AddToolRoutes(HttpServer* server, const Services* services);
 

@@ -11,8 +11,10 @@
 #include "api/protocol/served_model.h"
 #include "api/protocol/server_tools.h"
 #include "api/stream_store.h"
+#include "api/wall_clock.h"
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "events/event_log.h"
 
 namespace polykv {
 
@@ -32,6 +34,9 @@ struct Services {
   const Clock* clock = nullptr;      // the engine's
   std::function<int64_t()> unix_ms;  // wall clock, for time stamps in answers only
   int64_t started_unix_s = 0;
+  EventLog* events = nullptr;
+  WallClock events_wall;             // of one moment: an event has the same time for all readers
+  int64_t event_log_id = 0;          // tells logs apart
   TimeUs tps_interval_us = 500'000;  // between two events of GET /polykv/tps
   AccessRules access;
   const ServerTools* tools = nullptr;  // null: none are offered
@@ -42,6 +47,13 @@ struct Services {
   std::string polykv_props = "{}";  // JSON object: opencoti.polykv of GET /props
   // Of the unloaded one: for those who found it unloaded.
   SleepingModel asleep;
+
+  WallClock Wall() const { return {.unix_ms = unix_ms(), .now_us = clock->NowUs()}; }
+  // The newest picture, or the last one of a model that sleeps; wakes nobody.
+  std::shared_ptr<const EngineSnapshot> Snapshot() const {
+    const ModelGate::Glance glance = gate->Look();
+    return glance.loaded ? engine->Snapshot() : asleep.snapshot;
+  }
 };
 
 }  // namespace polykv

@@ -10,7 +10,7 @@ namespace {
 
 HttpResponse ListSessions(const Services& services, const HttpRequest& request) {
   const auto snapshot = services.engine->Snapshot();
-  const WallClock wall = {.unix_ms = services.unix_ms(), .now_us = services.clock->NowUs()};
+  const WallClock wall = services.Wall();
   const std::string wanted = request.Param("session_id");
   Json sessions = Json::array();
   for (const SessionView& session : snapshot->sessions) {

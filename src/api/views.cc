@@ -166,4 +166,13 @@ Json PoolTreeHead(const EngineSnapshot& snapshot) {
           {"bytes_per_cell", snapshot.bytes_per_cell}};
 }
 
+Json PoolTreeJson(const EngineSnapshot& snapshot, const Caller& caller, const WallClock& wall) {
+  Json json = PoolTreeHead(snapshot);
+  json["pools"] = Json::array();
+  for (const PoolView& pool : snapshot.pools) {
+    if (caller.Sees(pool.tenant)) json["pools"].push_back(PoolJson(pool, snapshot, wall));
+  }
+  return json;
+}
+
 }  // namespace polykv

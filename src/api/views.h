@@ -6,17 +6,10 @@
 
 #include "api/http_server.h"
 #include "api/protocol/json.h"
+#include "api/wall_clock.h"
 #include "engine/snapshot.h"
 
 namespace polykv {
-
-// Turns engine stamps into Unix milliseconds.
-struct WallClock {
-  int64_t unix_ms = 0;  // at engine time `now_us`
-  TimeUs now_us = 0;
-
-  int64_t UnixMs(TimeUs stamp_us) const { return unix_ms - (now_us - stamp_us) / 1000; }
-};
 
 // `*_ts` are Unix milliseconds; rates and times that are not settled are null.
 Json PoolJson(const PoolView& pool, const EngineSnapshot& snapshot, const WallClock& wall);
@@ -39,5 +32,7 @@ std::string PrefixHashText(uint64_t hash);
 
 // What stands above the list of pools.
 Json PoolTreeHead(const EngineSnapshot& snapshot);
+// The head and the pools that the caller sees: the document of GET /polykv/pools.
+Json PoolTreeJson(const EngineSnapshot& snapshot, const Caller& caller, const WallClock& wall);
 
 }  // namespace polykv

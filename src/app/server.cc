@@ -183,6 +183,9 @@ std::optional<Problem> Server::Boot() {
   services_.streams = &streams_;
   services_.clock = &clock_;
   services_.unix_ms = UnixMs;
+  services_.events = &events_;
+  services_.event_log_id = RandomBootId();
+  services_.events_wall = services_.Wall();
   services_.access = Access(*params_.params);
   services_.tools = tools_.get();
   AddRoutes(&http_, &services_);
@@ -200,6 +203,7 @@ std::optional<Problem> Server::Boot() {
   Result<EngineConfig> config = PlanSequences(layout_, options_);
   if (!config.ok()) return config.problem();
   config_ = config.value();
+  config_.event_log = &events_;
   if (std::optional<Problem> problem = Load()) return problem;
   services_.started_unix_s = UnixMs() / 1000;
   services_.tps_interval_us = TimeUs{options_.tps_interval_ms} * 1000;
@@ -360,6 +364,7 @@ void Server::Run(SignalPipe* signals) {
     if (signals->Wait(kPoll)) std::_Exit(1);
   }
   if (engine_ != nullptr) Drain(signals);
+  events_.Close();
   for (int round = 0; round < kFlushRounds && http_.n_open() > 0; ++round) {
     if (signals->Wait(kPoll)) std::_Exit(1);
   }

@@ -19,6 +19,7 @@
 #include "app/signal_pipe.h"
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "events/event_log.h"
 #include "llama/llama_backend.h"
 
 namespace polykv {
@@ -61,6 +62,7 @@ class Server {
   std::unique_ptr<ServedModel> model_;
   std::unique_ptr<Engine> engine_;
   StreamStore streams_;
+  EventLog events_;
   std::unique_ptr<ServerTools> tools_;
   Services services_;
   ModelGate gate_;

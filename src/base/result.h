@@ -16,6 +16,12 @@ namespace polykv {
 using Fact = std::variant<std::monostate, bool, int64_t, double, std::string>;
 using Facts = std::vector<std::pair<std::string, Fact>>;
 
+template <typename T>
+Fact FactOrNull(const std::optional<T>& value) {
+  if (!value) return std::monostate{};
+  return *value;
+}
+
 // The body of an HTTP error, before it is JSON: {"error":{"code","message","type",…}}.
 struct Problem {
   int status = 500;     // HTTP status, also "code"

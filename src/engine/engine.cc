@@ -6,6 +6,7 @@
 #include <iterator>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "base/check.h"
 #include "engine/build_snapshot.h"
@@ -267,7 +268,9 @@ class Engine::Impl {
       const std::lock_guard<std::mutex> lock(mutex_);
       commands.swap(commands_);
     }
-    state_.draining = draining_.load();
+    if (draining_.load() && !std::exchange(state_.draining, true)) {
+      state_.Record({.kind = EventKind::kDraining});
+    }
     for (Command& command : commands) std::visit(Apply{state_}, command);
     ReapAbandoned(state_);
     if (state_.now() - reaped_at_ >= kReapUs) {
@@ -289,8 +292,13 @@ class Engine::Impl {
     auto snapshot = BuildSnapshot(state_, ++version_);
     published_at_ = state_.now();
     state_.changed = false;
-    const std::lock_guard<std::mutex> lock(snapshot_mutex_);
-    snapshot_.swap(snapshot);
+    {
+      const std::lock_guard<std::mutex> lock(snapshot_mutex_);
+      snapshot_.swap(snapshot);
+    }
+    if (!state_.recorded.empty()) {
+      state_.config.event_log->Append(std::exchange(state_.recorded, {}));
+    }
   }
 
   void FlushAnswers() {

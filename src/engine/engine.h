@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "engine/commands.h"
 #include "engine/snapshot.h"
+#include "events/event_log.h"
 #include "kv/model_backend.h"
 #include "session/checkpoint_policy.h"
 
@@ -43,7 +44,8 @@ struct EngineConfig {
   int64_t park_bytes = 512LL << 20;   // of host memory for parked requests; 0: none is parked
   AdapterSet adapters;                // for requests that name none, until SetAdapters
   std::function<void(const std::string& line)> log;  // for debugging; empty: none. Engine thread
-  PoolId boot_id = 1000;  // first pool id; a multiple of 1,000, random per boot
+  EventLog* event_log = nullptr;  // what happens goes there; outlives the engine. Null: nowhere
+  PoolId boot_id = 1000;          // first pool id; a multiple of 1,000, random per boot
 
   // Two sequences behind those of the sessions that hold cells only while something is done; they
   // are there if pools are.

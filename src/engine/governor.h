@@ -13,6 +13,7 @@ namespace polykv {
 struct Governor {
   AdmissionPolicy policy;
   SettleTracker settle;
+  bool floor_broken = false;  // as last told: its sessions' mean is under the target
 };
 
 using Governors = std::map<PoolId, Governor>;  // by the pool that has the policy

@@ -20,6 +20,7 @@
 #include "engine/host_store.h"
 #include "engine/sequence_cache.h"
 #include "engine/snapshot.h"
+#include "events/event.h"
 #include "meter/step_cost.h"
 #include "meter/throughput.h"
 #include "pool/pool_tree.h"
@@ -130,11 +131,18 @@ struct EngineState {
   // Answers of this step; they go out after the snapshot that shows them.
   std::vector<std::pair<std::shared_ptr<GenerationChannel>, GenerationMessage>> events;
   std::vector<std::function<void()>> answers;  // to other commands; each is to be called once
+  std::vector<Event> recorded;                 // since the snapshot; for the event log
   bool changed = true;                         // something that status routes should show at once
 
   TimeUs now() const { return clock->NowUs(); }
   void Log(const std::string& line) const {
     if (config.log) config.log(line);
+  }
+  void Record(Event event) {
+    if (config.event_log == nullptr) return;
+    event.at = now();
+    recorded.push_back(std::move(event));
+    changed = true;
   }
   int32_t n_waiting() const { return static_cast<int32_t>(waiting.size() + embeddings.size()); }
   void Emit(const Generation& generation, GenerationEvent event) {

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "meter/rate_window.h"
@@ -46,6 +47,8 @@ struct Generation {
   int32_t n_ctx = 0;                 // tokens that its context may hold
   Stretch stretch;                   // the part of the prompt under way
   TimeUs held_since = 0;             // by the admission gate; 0: not yet
+  std::string_view held_as;          // what it was told then: "hold" or "queue"
+  Facts admission;                   // why the gate lets it start
   int32_t n_holes_moved = 0;  // free cells below the highest used one when its own were moved down
   bool announced = false;     // Started has gone out
   bool shifted = false;       // its context was full and lost tokens

@@ -45,6 +45,10 @@ class Api:
         """Sends a POST and leaves reading, or dropping, the answer to the caller."""
         return Exchange(self.base_url, "POST", path, body, self._with_key(headers), TIMEOUT_S)
 
+    def watch(self, path: str, headers: Mapping[str, str] | None = None) -> Exchange:
+        """Sends a GET and leaves reading, or dropping, the answer to the caller."""
+        return Exchange(self.base_url, "GET", path, None, self._with_key(headers), TIMEOUT_S)
+
     def get(self, path: str) -> Any:
         return self._call("GET", path)
 

@@ -172,6 +172,18 @@ def test_equal_sessions_are_two(tenants: Tenants, story: str) -> None:
     assert cached(first, story, session_id="anna") > 0
 
 
+def test_nobody_hears_of_anothers_events(tenants: Tenants) -> None:
+    start = tenants.admin.get("/polykv/events?once=1")["last_event_id"]
+    pools = [api.create_pool(tokens=[1, 2]) for api in tenants[:2]]
+    for api, own in zip(tenants, ({0}, {1}, {0, 1}), strict=True):
+        events = api.get(f"/polykv/events?once=1&last_event_id={start}")["events"]
+        assert {event["pool_id"] for event in events} == {pools[i]["pool_id"] for i in own}
+        with api.watch("/polykv/events") as exchange:
+            reset = next(exchange.events()).data
+        shown = {pool["pool_id"] for pool in reset["snapshot"]["pools"]}
+        assert shown == {pools[i]["pool_id"] for i in own}
+
+
 def test_a_slot_shows_no_more_than_that_it_works(tenants: Tenants, story: str) -> None:
     first, second, admin = tenants
     unused = {"is_processing": False, "pool_id": None, "session_id": None, "tps_ewma": None,

@@ -93,3 +93,16 @@ def test_a_queued_request_is_refused_when_the_server_stops(
             server.send_signal(signal.SIGTERM)
             assert_problem(queued.reply(), 503)
     assert server.process.wait(60) == 0
+
+
+def test_status_streams_end_with_the_server(start_server: Callable[..., ServerProcess]) -> None:
+    server = start_server(*FLAGS)
+    api = Api(server.base_url)
+    with api.watch("/polykv/events") as events, api.watch("/polykv/tps") as rates:
+        told, measured = events.events(), rates.events()
+        assert next(told).data["kind"] == "reset"
+        next(measured)
+        server.send_signal(signal.SIGTERM)
+        assert [event.data["kind"] for event in told] == ["draining"]
+        list(measured)
+    assert server.process.wait(60) == 0

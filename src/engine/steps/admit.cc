@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/record.h"
 #include "engine/steps/gate.h"
 #include "engine/steps/idle_tier.h"
 #include "engine/steps/materialize.h"
@@ -14,6 +15,8 @@
 
 namespace polykv {
 namespace {
+
+constexpr TimeUs kUsPerMs = 1'000;
 
 enum class Outcome {
   kStarted,
@@ -59,7 +62,8 @@ std::shared_ptr<Session> OpenSession(EngineState& state, const GenerationRequest
                                    : attach.session_id;
   const SessionKey key{request.tenant, id};
   std::shared_ptr<Session>& session = state.sessions[key];
-  if (session == nullptr) {
+  const bool is_new = session == nullptr;
+  if (is_new) {
     session = std::make_shared<Session>();
     session->key = key;
     session->number = static_cast<int64_t>(state.next_session_number++);
@@ -67,6 +71,9 @@ std::shared_ptr<Session> OpenSession(EngineState& state, const GenerationRequest
   }
   if (const auto pool = state.pools.FindOrNull(request.tenant, attach.pool)) {
     session->pool_id = pool->id;
+  }
+  if (is_new) {
+    Record(state, EventKind::kSessionBegun, *session, {{"one_request", one_request}});
   }
   ++session->n_waiting;
   return session;
@@ -142,7 +149,7 @@ void Start(EngineState& state, Generation& generation, Slot& slot, Sequence& seq
   if (generation.session != nullptr) {
     Session& session = *generation.session;
     --session.n_waiting;
-    CountAdmission(state, session);
+    CountAdmission(state, generation);
     session.running = true;
     session.last_active = now;
     generation.report.session_id = session.key.id;
@@ -169,6 +176,12 @@ void Start(EngineState& state, Generation& generation, Slot& slot, Sequence& seq
   generation.timings.n_prompt_cached = n_reused;
   generation.timings.n_prompt_processed = 0;
   CountReuse(state, generation, reuse.pool.get(), n_reused);
+  Record(state, EventKind::kSessionAttached, generation,
+         {{"slot_id", slot.id},
+          {"n_prompt", generation.n_prompt()},
+          {"cache_n", n_reused},
+          {"miss_reason", report.miss_reason},
+          {"waited_ms", (now - generation.timings.t_queued) / kUsPerMs}});
   Announce(state, generation);
   state.changed = true;
 }

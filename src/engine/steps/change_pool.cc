@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/record.h"
 #include "engine/steps/materialize.h"
 
 namespace polykv {
@@ -67,7 +68,15 @@ int32_t Flush(EngineState& state, const std::shared_ptr<PoolNode>& root) {
 }
 
 void Pin(EngineState& state, PoolNode& node, const ChangePool& command) {
-  node.pins[command.pin_key] = command.ttl_ms ? state.now() + *command.ttl_ms * kUsPerMs : 0;
+  PinPool(state, node, command.pin_key,
+          command.ttl_ms ? state.now() + *command.ttl_ms * kUsPerMs : 0);
+}
+
+// Takes away the pins of which `ends` is true.
+template <typename Ends>
+void Unpin(EngineState& state, PoolNode& node, const Ends& ends) {
+  const size_t n_ended = std::erase_if(node.pins, ends);
+  if (n_ended > 0 && !node.pinned()) Record(state, EventKind::kPoolUnpinned, node);
 }
 
 Result<PoolStatus> Change(EngineState& state, const std::shared_ptr<PoolNode>& node,
@@ -80,7 +89,7 @@ Result<PoolStatus> Change(EngineState& state, const std::shared_ptr<PoolNode>& n
       Pin(state, *node, command);
       break;
     case ChangePool::Action::kUnpin:
-      node->pins.erase(command.pin_key);
+      Unpin(state, *node, [&](const auto& pin) { return pin.first == command.pin_key; });
       break;
     case ChangePool::Action::kEvict:
       problem = Evict(state, *node);
@@ -107,6 +116,12 @@ Result<PoolStatus> Change(EngineState& state, const std::shared_ptr<PoolNode>& n
 
 }  // namespace
 
+void PinPool(EngineState& state, PoolNode& node, const std::string& key, TimeUs until) {
+  const bool was_pinned = node.pinned();
+  node.pins[key] = until;
+  if (!was_pinned) Record(state, EventKind::kPoolPinned, node);
+}
+
 void HandleChangePool(EngineState& state, ChangePool& command) {
   state.changed = true;
   const auto node = state.pools.FindOrNull(command.tenant, command.pool);
@@ -120,8 +135,7 @@ void ReapPools(EngineState& state) {
   for (const auto& [id, node] : state.pools.nodes()) nodes.push_back(node);
   for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) {
     PoolNode& node = **it;
-    std::erase_if(node.pins,
-                  [now](const auto& pin) { return pin.second > 0 && now >= pin.second; });
+    Unpin(state, node, [now](const auto& pin) { return pin.second > 0 && now >= pin.second; });
     const bool due = node.release_at > 0 && now >= node.release_at;
     if (due && !node.pinned() && node.n_children == 0) ReleasePool(state, *it);
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/record.h"
+#include "engine/steps/change_pool.h"
 #include "engine/steps/idle_tier.h"
 #include "engine/steps/materialize.h"
 #include "pool/prefix.h"
@@ -163,7 +165,7 @@ void Join(EngineState& state, const CreatePool& command, const std::shared_ptr<P
   }
   ++node->refs;
   node->release_at = 0;
-  if (command.pin) node->pins[""] = 0;
+  if (command.pin) PinPool(state, *node, "", /*until=*/0);
   node->last_access = state.now();
   Materialization* job = FindJob(state, node.get());
   if (job != nullptr && command.wait) {
@@ -172,6 +174,17 @@ void Join(EngineState& state, const CreatePool& command, const std::shared_ptr<P
   }
   if (job != nullptr) job->wanted = true;
   Answer(state, command, Describe(state, *node, nullptr));
+}
+
+void RecordCreated(EngineState& state, const CreatePool& command, const PoolNode& node) {
+  Facts facts = {{"name", command.name},
+                 {"parent", {}},
+                 {"branch_pos", node.branch_pos},
+                 {"prefix_len", node.length()},
+                 {"from_session", command.from_session}};
+  if (node.parent != nullptr) facts[1].second = node.parent->id;
+  Record(state, node.parent != nullptr ? EventKind::kPoolForked : EventKind::kPoolCreated, node,
+         std::move(facts));
 }
 
 void Create(EngineState& state, const CreatePool& command, Plan plan) {
@@ -191,7 +204,8 @@ void Create(EngineState& state, const CreatePool& command, Plan plan) {
                                         .seq = seq.value(),
                                         .now = state.now()});
   if (!command.name.empty()) state.pools.AddName(*node, command.name);
-  if (command.pin) node->pins[""] = 0;
+  RecordCreated(state, command, *node);
+  if (command.pin) PinPool(state, *node, "", /*until=*/0);
   Materialization& job = StartMaterializing(state, node);
   if (plan.session != nullptr) {
     state.cache.Snapshot(plan.session->sequence, node);

@@ -6,6 +6,7 @@
 
 #include "admission/verdict_facts.h"
 #include "engine/load.h"
+#include "engine/record.h"
 #include "engine/steps/materialize.h"
 #include "engine/steps/retire.h"
 
@@ -58,27 +59,83 @@ Problem Saturated(int status, const Verdict& verdict, std::string message) {
           .facts = std::move(facts)};
 }
 
-Gate Hold(EngineState& state, Generation& generation) {
+Facts DecisionFacts(std::string_view decision, const Verdict& verdict) {
+  Facts facts = VerdictFacts(verdict);
+  facts.emplace(facts.begin(), "decision", std::string(decision));
+  return facts;
+}
+
+Gate Hold(EngineState& state, Generation& generation, std::string_view decision,
+          const Verdict& verdict) {
   if (generation.held_since == 0) generation.held_since = std::max<TimeUs>(1, state.now());
+  if (std::exchange(generation.held_as, decision) != decision) {
+    Record(state, EventKind::kAdmission, generation, DecisionFacts(decision, verdict));
+  }
   return Gate::kHeld;
 }
 
-Gate Refuse(EngineState& state, Generation& generation, const Problem& problem) {
+Gate Refuse(EngineState& state, Generation& generation, std::string_view decision,
+            const Verdict& verdict, const Problem& problem) {
+  Record(state, EventKind::kAdmission, generation, DecisionFacts(decision, verdict));
   Fail(state, generation, problem);
   return Gate::kAnswered;
+}
+
+// The request may start; told when it does.
+Gate Open(Generation& generation, std::string_view decision, const Verdict& verdict) {
+  generation.admission = DecisionFacts(decision, verdict);
+  return Gate::kOpen;
+}
+
+std::string_view AdmitDecision(const Verdict& verdict) {
+  if (verdict.guaranteed) return "guaranteed";
+  return verdict.reason == "overcommit" ? "overcommit" : "admit";
 }
 
 Gate Queue(EngineState& state, Generation& generation, PoolId governor,
            const AdmissionPolicy& policy, const Verdict& verdict) {
   const bool is_new = generation.held_since == 0;
   if (is_new && policy.max_queue && CountHeld(state, governor) >= *policy.max_queue) {
-    return Refuse(state, generation, Saturated(429, verdict, "the pool's queue is full"));
+    return Refuse(state, generation, "reject", verdict,
+                  Saturated(429, verdict, "the pool's queue is full"));
   }
   const TimeUs waited = is_new ? 0 : state.now() - generation.held_since;
   if (waited >= policy.queue_timeout_ms * kUsPerMs) {
-    return Refuse(state, generation, Saturated(503, verdict, "waited too long for the pool"));
+    return Refuse(state, generation, "timeout", verdict,
+                  Saturated(503, verdict, "waited too long for the pool"));
   }
-  return Hold(state, generation);
+  return Hold(state, generation, "queue", verdict);
+}
+
+Event AboutPool(const EngineState& state, EventKind kind, PoolId id, Facts facts) {
+  const auto pool = state.pools.FindOrNull(id);
+  return {.kind = kind,
+          .tenant = pool != nullptr ? pool->origin.tenant : kEverybody,
+          .pool_id = id,
+          .facts = std::move(facts)};
+}
+
+void RecordSettled(EngineState& state, PoolId governor, const Settled& settled, double mean_tps) {
+  Event event = AboutPool(state, EventKind::kSettleEnded, governor,
+                          {{"mean_before", settled.mean_before},
+                           {"mean_tps", mean_tps},
+                           {"n_tokens", settled.n_tokens},
+                           {"drop", FactOrNull(settled.drop)}});
+  for (const auto& [key, session] : state.sessions) {
+    if (session->number == settled.key) event.session_id = key.id;
+  }
+  state.Record(std::move(event));
+}
+
+// Between the two bounds the floor counts as it did before, or a mean about the target would be
+// told again and again.
+void WatchFloor(EngineState& state, PoolId id, Governor& governor, double mean_tps) {
+  constexpr double kBroken = 0.95;  // of the target
+  const double target = governor.policy.target_tps_per_session;
+  const bool broken = mean_tps > 0 && mean_tps < (governor.floor_broken ? 1 : kBroken) * target;
+  if (std::exchange(governor.floor_broken, broken) == broken) return;
+  state.Record(AboutPool(state, broken ? EventKind::kFloorBroken : EventKind::kFloorHeld, id,
+                         {{"mean_tps", mean_tps}, {"target", target}}));
 }
 
 }  // namespace
@@ -97,28 +154,34 @@ Gate PassGate(EngineState& state, Generation& generation, const PoolNode& pool) 
                             .waited_out = held >= policy.settle_max_ms * kUsPerMs + kSettleSlackUs,
                             .n_uncached = std::max(0, generation.n_prompt() - pool.length())};
   const Verdict verdict = JudgeAdmission(state, pool, applicant);
-  if (verdict.can_admit) return Gate::kOpen;
-  if (verdict.hold) return Hold(state, generation);
+  if (verdict.can_admit) return Open(generation, AdmitDecision(verdict), verdict);
+  if (verdict.hold) return Hold(state, generation, "hold", verdict);
   switch (policy.on_saturation) {
     case AdmissionPolicy::OnSaturation::kWarn:
       generation.report.sessions_remaining = verdict.headroom().value_or(0);
-      return Gate::kOpen;
+      return Open(generation, "warn", verdict);
     case AdmissionPolicy::OnSaturation::kQueue:
       return Queue(state, generation, governor->id, policy, verdict);
     case AdmissionPolicy::OnSaturation::kReject:
       break;
   }
-  return Refuse(state, generation, Saturated(429, verdict, "the pool takes no new session now"));
+  return Refuse(state, generation, "reject", verdict,
+                Saturated(429, verdict, "the pool takes no new session now"));
 }
 
-void CountAdmission(EngineState& state, Session& session) {
+void CountAdmission(EngineState& state, const Generation& generation) {
+  Session& session = *generation.session;
   if (std::exchange(session.admitted, true) || state.governors.empty()) return;
   const auto pool = state.pools.FindOrNull(session.pool_id);
   const PoolNode* const governor = GoverningPoolOrNull(state, pool.get());
   if (governor == nullptr) return;
   session.governor = governor->id;
-  state.governors.at(governor->id)
-      .settle.Admit(session.number, GovernedMean(state, governor->id), state.now());
+  const double mean_tps = GovernedMean(state, governor->id);
+  state.governors.at(governor->id).settle.Admit(session.number, mean_tps, state.now());
+  if (!generation.admission.empty()) {
+    Record(state, EventKind::kAdmission, generation, generation.admission);
+  }
+  Record(state, EventKind::kSettleBegun, session, {{"mean_tps", mean_tps}});
 }
 
 void CountTokens(EngineState& state, const Session& session, int32_t n_tokens) {
@@ -134,7 +197,11 @@ void EndAdmission(EngineState& state, const Session& session) {
 
 void SettleAdmissions(EngineState& state) {
   for (auto& [id, governor] : state.governors) {
-    governor.settle.Advance(governor.policy, GovernedMean(state, id), state.now());
+    const double mean_tps = GovernedMean(state, id);
+    for (const Settled& settled : governor.settle.Advance(governor.policy, mean_tps, state.now())) {
+      RecordSettled(state, id, settled, mean_tps);
+    }
+    WatchFloor(state, id, governor, mean_tps);
   }
 }
 
@@ -146,6 +213,9 @@ void HandleSetAdmission(EngineState& state, SetAdmission& command) {
   } else {
     state.governors.erase(node->id);
   }
+  std::optional<double> target;
+  if (command.policy) target = command.policy->target_tps_per_session;
+  Record(state, EventKind::kPolicyChanged, *node, {{"target_tps_per_session", FactOrNull(target)}});
   state.changed = true;
   state.Answer(command.channel, node->id);
 }

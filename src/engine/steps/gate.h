@@ -15,8 +15,8 @@ enum class Gate {
 // Asks for a request that wants to start on `pool`; a session that was admitted before passes.
 Gate PassGate(EngineState& state, Generation& generation, const PoolNode& pool);
 
-// A request of the session starts: it is admitted, and what that costs others is measured.
-void CountAdmission(EngineState& state, Session& session);
+// A request starts: its session is admitted, and what that costs others is measured.
+void CountAdmission(EngineState& state, const Generation& generation);
 // It has decoded `n_tokens` more; and is forgotten.
 void CountTokens(EngineState& state, const Session& session, int32_t n_tokens);
 void EndAdmission(EngineState& state, const Session& session);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/record.h"
 #include "engine/steps/idle_tier.h"
 #include "engine/steps/pressure.h"
 
@@ -109,6 +110,22 @@ bool Begin(EngineState& state, Materialization& job) {
   return true;
 }
 
+void RecordSealed(EngineState& state, const Materialization& job) {
+  const PoolNode& node = *job.node;
+  Record(state, job.rebuild ? EventKind::kPoolRebuilt : EventKind::kPoolSealed, node,
+         {{"prefix_len", node.length()},
+          {"shared_len", node.shared_len},
+          {"n_prefilled", job.n_computed},
+          {"prefill_ms", static_cast<double>(state.now() - job.since) / kUsPerMs}});
+}
+
+// The pool gives its sequence and its cells back.
+void FreeCells(EngineState& state, PoolNode& node) {
+  const SeqId seq = state.cache.DropPool(node);
+  if (seq != kNoSeq) state.pool_seqs.Free(seq);
+  state.changed = true;
+}
+
 // A parent that was evicted in between is asked for again.
 std::optional<Problem> WantParent(EngineState& state, const PoolNode& node) {
   const bool evicted = node.parent != nullptr && node.parent->residency == Residency::kEvicted;
@@ -153,6 +170,7 @@ void EndIfResident(EngineState& state, Materialization& job) {
   for (const Materialization::Waiter& waiter : job.waiters) {
     state.Answer(waiter.channel, Describe(state, node, waiter.created ? &job : nullptr));
   }
+  RecordSealed(state, job);
   state.changed = true;
   RemoveJob(state, &node);
 }
@@ -241,24 +259,29 @@ void FailPool(EngineState& state, const std::shared_ptr<PoolNode>& failed, const
   }
   for (const auto& dependent : dependents) FailPool(state, dependent, problem);
   DropJob(state, node.get(), problem);
-  EvictPool(state, *node);
+  FreeCells(state, *node);
+  Record(state, EventKind::kPoolFailed, *node,
+         {{"error", problem.type}, {"message", problem.message}, {"rebuild", rebuild}});
   if (rebuild) return;
   if (node->n_children == 0) return state.pools.Release(node);
   if (node->refs == 0) node->release_at = std::max<TimeUs>(1, state.now());
 }
 
 void EvictPool(EngineState& state, PoolNode& node) {
-  const SeqId seq = state.cache.DropPool(node);
-  if (seq != kNoSeq) state.pool_seqs.Free(seq);
-  state.changed = true;
+  const int32_t n_owned = node.OwnedCells();
+  FreeCells(state, node);
+  const bool saved = state.host.FindOrNull(HostKind::kPool, node.id) != nullptr;
+  Record(state, EventKind::kPoolEvicted, node,
+         {{"n_cells", n_owned - node.OwnedCells()}, {"saved", saved}});
 }
 
 void ReleasePool(EngineState& state, const std::shared_ptr<PoolNode>& node) {
   DropJob(state, node.get(),
           {.status = 410, .type = "pool_released", .message = "the pool was released"});
-  EvictPool(state, *node);
+  FreeCells(state, *node);
   ForgetCooled(state, *node);
   state.governors.erase(node->id);
+  Record(state, EventKind::kPoolReleased, *node);
   state.pools.Release(node);
 }
 

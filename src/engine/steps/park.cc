@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/record.h"
 #include "engine/steps/idle_tier.h"
 #include "engine/steps/pressure.h"
 #include "engine/steps/retire.h"
@@ -13,6 +14,8 @@ namespace polykv {
 namespace {
 
 using Phase = Generation::Phase;
+
+constexpr TimeUs kUsPerMs = 1'000;
 
 Generation* OldestOrNull(EngineState& state) {
   const auto oldest =
@@ -70,8 +73,10 @@ bool Resume(EngineState& state, Generation& generation) {
   if (!state.cache.MoveIn(sequence, *generation.parked)) return false;
   DropParked(state, generation);
   generation.phase = Phase::kDecode;
-  generation.rate.Skip(state.now() - generation.parked_at);
+  const TimeUs parked = state.now() - generation.parked_at;
+  generation.rate.Skip(parked);
   ++state.counters.resumed;
+  Record(state, EventKind::kSessionResumed, generation, {{"parked_ms", parked / kUsPerMs}});
   state.changed = true;
   return true;
 }
@@ -108,6 +113,7 @@ bool Park(EngineState& state, Generation& generation) {
   generation.phase = Phase::kParked;
   generation.parked_at = state.now();
   ++state.counters.parked;
+  Record(state, EventKind::kSessionParked, generation, {{"n_cells", generation.parked->n_cells()}});
   state.changed = true;
   return true;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "engine/record.h"
 #include "engine/steps/embed.h"
 #include "engine/steps/idle_tier.h"
 #include "engine/steps/materialize.h"
@@ -100,12 +101,19 @@ bool RunsBeside(const EngineState& state, const Generation& generation, bool par
 
 void GiveWay(EngineState& state, Generation& generation) {
   if (generation.phase == Phase::kPrefill) {
-    if (RunsBeside(state, generation, /*parked_too=*/true)) return PutBack(state, generation);
+    if (RunsBeside(state, generation, /*parked_too=*/true)) {
+      PutBack(state, generation);
+      return RecordPressure(state, "request_put_back");
+    }
     Fail(state, generation, OutOfCells());
+    RecordPressure(state, "request_failed");
   } else {
     const bool others_run = RunsBeside(state, generation, /*parked_too=*/false);
-    if (others_run ? Park(state, generation) : ParkShared(state)) return;
+    if (others_run ? Park(state, generation) : ParkShared(state)) {
+      return RecordPressure(state, "request_parked");
+    }
     Finish(state, generation, /*truncated=*/true, "kv_exhausted");
+    RecordPressure(state, "request_ended");
   }
   SweepEnded(state);
 }
@@ -118,6 +126,7 @@ bool SacrificeOnce(EngineState& state) {
   }
   if (state.materializing.empty()) return false;
   FailPool(state, state.materializing.back().node, OutOfCells());
+  RecordPressure(state, "pool_failed");
   return true;
 }
 
@@ -163,19 +172,24 @@ int32_t FirstStretch(const EngineConfig& config, const Generation& generation) {
 
 bool ReclaimOnce(EngineState& state, const Sequence* keep_sequence, const PoolNode* keep_pool) {
   if (Session* session = OldestIdleSessionOrNull(state, keep_sequence, /*n_sole=*/1)) {
-    if (!CoolSession(state, *session)) DropSessionCells(state, *session);
+    const bool saved = CoolSession(state, *session);
+    if (!saved) DropSessionCells(state, *session);
+    RecordPressure(state, saved ? "session_saved" : "session_dropped");
     return true;
   }
   if (Slot* slot = OldestIdleSlotOrNull(state, keep_sequence)) {
     state.cache.Clear(slot->own);
+    RecordPressure(state, "slot_cleared");
     return true;
   }
   if (const auto pool = state.pools.EvictableOrNull(keep_pool)) {
     EvictToHost(state, *pool);
+    RecordPressure(state, "pool_evicted");
     return true;
   }
   if (Session* session = OldestIdleSessionOrNull(state, keep_sequence, /*n_sole=*/0)) {
     DetachSession(state, *session);
+    RecordPressure(state, "session_detached");
     return true;
   }
   return false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "engine/record.h"
 #include "engine/steps/change_pool.h"
 #include "engine/steps/embed.h"
 #include "engine/steps/gate.h"
@@ -27,6 +28,7 @@ void ForgetSession(EngineState& state, Session& session) {
   POLYKV_CHECK(!session.running && session.n_waiting == 0);
   EndAdmission(state, session);
   DropSessionCells(state, session);
+  Record(state, EventKind::kSessionEnded, session);
   state.sessions.erase(SessionKey(session.key));  // a copy: the key lives in the session
 }
 
@@ -100,6 +102,32 @@ void FailChoices(EngineState& state, Generation& lead, const Problem& problem) {
   }
 }
 
+std::string_view StopName(StopKind stop) {
+  switch (stop) {
+    case StopKind::kNone:
+      return "none";
+    case StopKind::kEndOfGeneration:
+      return "eos";
+    case StopKind::kStopWord:
+      return "word";
+    case StopKind::kLimit:
+      break;
+  }
+  return "limit";
+}
+
+void RecordFinished(EngineState& state, const Generation& generation, const Finished& finished) {
+  const Timings& timings = finished.timings;
+  const bool exhausted = !finished.report.stop_reason.empty();
+  Record(
+      state, EventKind::kSessionFinished, generation,
+      {{"n_generated", timings.n_generated},
+       {"ctx_used", finished.report.ctx_used},
+       {"ttft_ms", (timings.t_first - timings.t_queued) / kUsPerMs},
+       {"tps", finished.report.session_tps},
+       {"stop", exhausted ? finished.report.stop_reason : std::string(StopName(finished.stop))}});
+}
+
 // Pools that nobody waits for any more and no fork needs are not computed to the end.
 void ReapMaterializations(EngineState& state) {
   std::vector<std::shared_ptr<PoolNode>> unwanted;
@@ -137,11 +165,14 @@ void Finish(EngineState& state, Generation& generation, bool truncated, std::str
   finished.timings = generation.timings;
   finished.report = generation.report;
   if (exhausted) ++state.counters.kv_exhausted;
+  RecordFinished(state, generation, finished);
   Leave(state, generation, KeptAfterFinish(generation));
   state.Emit(generation, std::move(finished));
 }
 
 void Fail(EngineState& state, Generation& generation, Problem problem) {
+  Record(state, EventKind::kSessionFailed, generation,
+         {{"status", problem.status}, {"error", problem.type}, {"message", problem.message}});
   Leave(state, generation, Keep::kNothing);
   FailChoices(state, generation, problem);
   state.Emit(generation, std::move(problem));
@@ -149,6 +180,7 @@ void Fail(EngineState& state, Generation& generation, Problem problem) {
 
 void Cancel(EngineState& state, Generation& generation) {
   ++state.counters.cancelled;
+  Record(state, EventKind::kSessionCancelled, generation);
   Leave(state, generation, Keep::kEarlier);
   FailChoices(state, generation,
               {.status = 499, .type = "cancelled", .message = "the request was cancelled"});
