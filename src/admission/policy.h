@@ -19,7 +19,7 @@ struct AdmissionPolicy {
   int64_t settle_max_ms = 5'000;       // … or that long after its first one
   std::optional<int32_t> max_queue = {};
   int64_t queue_timeout_ms = 30'000;
-  std::optional<int32_t> max_tokens_per_request = {};
+  std::optional<int32_t> max_tokens_per_request = {};  // generated ones
 };
 
 }  // namespace polykv

@@ -173,6 +173,48 @@ TEST_F(AdmissionEngineTest, AFreshForkWithItsOwnPolicyGetsItsFirstAgent) {
   EXPECT_TRUE(Started(second)) << "guaranteed minimum";
 }
 
+TEST_F(AdmissionEngineTest, AHeldRequestIsNotJudgedInEveryStep) {
+  SetPolicy({.target_tps_per_session = 60, .on_saturation = AdmissionPolicy::OnSaturation::kQueue});
+  Handle first = Spawn("one");
+  Step(100);
+  Handle second = Spawn("two");
+  Step();  // judged and held
+  engine_->Post(EndSessions{.session_id = "one"});
+  Step();
+  EXPECT_FALSE(Started(second));
+  clock_.AdvanceUs(20'000);
+  Step();
+  EXPECT_TRUE(Started(second));
+}
+
+TEST_F(AdmissionEngineTest, NoAnswerIsLongerThanTheEnforcedPolicyAllows) {
+  AdmissionPolicy policy{
+      .target_tps_per_session = 1, .settle_tokens = 1, .max_tokens_per_request = 12};
+  SetPolicy(policy);
+  for (const int32_t n_predict : {5, 12, 100, -1}) {
+    Handle handle = Spawn("one", false, n_predict);
+    const Finished finished = *Finish(handle).finished;
+    EXPECT_EQ(finished.timings.n_generated, n_predict == 5 ? 5 : 12) << n_predict;
+    EXPECT_EQ(finished.stop, StopKind::kLimit);
+    EXPECT_FALSE(finished.truncated);
+  }
+  Handle choices = Submit({.prompt = prefix_,
+                           .n_predict = 20,
+                           .attach = {.pool = std::to_string(pool_.pool_id)},
+                           .n_choices = 2});
+  EXPECT_EQ(Finish(choices).finished->timings.n_generated, 12);
+  EXPECT_EQ(Finish(choices.choices[0]).finished->timings.n_generated, 12);
+  Handle continued =
+      Submit({.prompt = prefix_ + "one", .n_predict = 20, .attach = {.session_id = "one"}});
+  EXPECT_EQ(Finish(continued).finished->timings.n_generated, 12) << "of a session on the pool";
+  Handle plain = Submit({.prompt = prefix_, .n_predict = 20});
+  EXPECT_EQ(Finish(plain).finished->timings.n_generated, 20);
+  policy.mode = AdmissionPolicy::Mode::kAdvisory;
+  engine_->Post(SetAdmission{.pool = std::to_string(pool_.pool_id), .policy = policy});
+  Handle advised = Spawn("one", false, 20);
+  EXPECT_EQ(Finish(advised).finished->timings.n_generated, 20);
+}
+
 TEST_F(AdmissionEngineTest, RequestsOutsideEveryPolicyAreNotGated) {
   SetPolicy({.target_tps_per_session = 90});
   Handle first = Spawn("one");

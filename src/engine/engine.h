@@ -24,7 +24,6 @@ struct EngineConfig {
   int32_t max_embeds = 0;               // prompts embedded in one batch; 0: no embeddings
   int32_t n_ctx_plain = 0;              // context that a plain request sees
   int32_t n_ctx_session = 0;            // context that sessions and pooled requests see
-  int32_t n_predict = -1;               // server-wide cap, -1: none
   float slot_prompt_similarity = 0.1F;  // llama-server's --slot-prompt-similarity
   bool context_shift = false;           // llama-server's --context-shift
   int64_t host_bytes = 0;               // cap of the host store; -1: none, 0: no host store

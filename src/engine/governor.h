@@ -14,6 +14,7 @@ struct Governor {
   AdmissionPolicy policy;
   SettleTracker settle;
   bool floor_broken = false;  // as last told: its sessions' mean is under the target
+  TimeUs judge_at = 0;        // when what the policy holds is judged again
 };
 
 using Governors = std::map<PoolId, Governor>;  // by the pool that has the policy

@@ -50,22 +50,7 @@ int32_t FreeSequences(const EngineState& state) {
   return n;
 }
 
-}  // namespace
-
-const PoolNode* GoverningPoolOrNull(const EngineState& state, const PoolNode* pool) {
-  while (pool != nullptr && !state.governors.contains(pool->id)) pool = pool->parent.get();
-  return pool;
-}
-
-double GovernedMean(const EngineState& state, PoolId governor) {
-  int32_t n_warming = 0;
-  const auto covers = [&](const Generation& generation) {
-    return generation.session != nullptr &&
-           GoverningPool(state, generation.session->pool_id) == governor;
-  };
-  return Mean(Rates(state, covers, &n_warming));
-}
-
+// Sessions that the pool's policy, if it has any, or the pool alone counts.
 GovernedLoad LoadOf(const EngineState& state, const PoolNode& pool) {
   const PoolNode* const governor = GoverningPoolOrNull(state, &pool);
   const auto covers = [&](const Session& session) {
@@ -107,9 +92,29 @@ ServerLoad LoadOfServer(const EngineState& state) {
   return load;
 }
 
-Verdict JudgeAdmission(const EngineState& state, const PoolNode& pool, const Applicant& applicant) {
-  Question question{
-      .governed = LoadOf(state, pool), .server = LoadOfServer(state), .applicant = applicant};
+}  // namespace
+
+const PoolNode* GoverningPoolOrNull(const EngineState& state, const PoolNode* pool) {
+  while (pool != nullptr && !state.governors.contains(pool->id)) pool = pool->parent.get();
+  return pool;
+}
+
+double GovernedMean(const EngineState& state, PoolId governor) {
+  int32_t n_warming = 0;
+  const auto covers = [&](const Generation& generation) {
+    return generation.session != nullptr &&
+           GoverningPool(state, generation.session->pool_id) == governor;
+  };
+  return Mean(Rates(state, covers, &n_warming));
+}
+
+LoadPicture PictureFor(const EngineState& state, const PoolNode& pool) {
+  return {.governed = LoadOf(state, pool), .server = LoadOfServer(state)};
+}
+
+Verdict JudgeAdmission(const EngineState& state, const PoolNode& pool, const LoadPicture& picture,
+                       const Applicant& applicant) {
+  Question question{.governed = picture.governed, .server = picture.server, .applicant = applicant};
   const PoolNode* const governor = GoverningPoolOrNull(state, &pool);
   std::vector<Neighbour> neighbours;
   if (governor != nullptr) {

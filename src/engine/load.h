@@ -10,15 +10,20 @@ namespace polykv {
 // Null: none does.
 const PoolNode* GoverningPoolOrNull(const EngineState& state, const PoolNode* pool);
 
-// A verdict on one more session of `pool`, now.
-Verdict JudgeAdmission(const EngineState& state, const PoolNode& pool, const Applicant& applicant);
+// The load that a verdict on one more session of a pool looks at.
+struct LoadPicture {
+  GovernedLoad governed;
+  ServerLoad server;
+};
+// Walks all sessions.
+LoadPicture PictureFor(const EngineState& state, const PoolNode& pool);
+
+// A verdict on one more session of `pool`, now; `picture`: PictureFor it.
+Verdict JudgeAdmission(const EngineState& state, const PoolNode& pool, const LoadPicture& picture,
+                       const Applicant& applicant);
 
 // The mean experienced rate of the decoding sessions that the policy of pool `governor` governs and
 // that are not warming; 0: there are none.
 double GovernedMean(const EngineState& state, PoolId governor);
-
-// Sessions that the pool's policy, if it has any, or the pool alone counts.
-GovernedLoad LoadOf(const EngineState& state, const PoolNode& pool);
-ServerLoad LoadOfServer(const EngineState& state);
 
 }  // namespace polykv

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -27,11 +29,13 @@ struct Generation {
   };
   static constexpr int64_t kNoLead = -1;
 
+  // `most`: tokens that it may generate whatever the request says; none: as many as that.
   Generation(int64_t task, std::unique_ptr<GenerationRequest> from, TimeUs now,
-             int32_t n_predict_cap)
+             std::optional<int32_t> most)
       : task_id(task),
         request(std::move(from)),
-        n_predict(request->n_predict >= 0 ? request->n_predict : n_predict_cap),
+        n_predict(request->n_predict < 0 ? most.value_or(-1)
+                                         : std::min(request->n_predict, most.value_or(INT32_MAX))),
         text({request->stop_words, request->n_indent, n_predict, request->max_predict_ms}) {
     timings.t_queued = now;
     report.session_id = request->attach.session_id;

@@ -297,11 +297,12 @@ Problem ExceedsContext(int32_t n_prompt, int32_t n_ctx) {
 }
 
 void Enqueue(EngineState& state, std::unique_ptr<GenerationRequest> request) {
-  auto generation = std::make_unique<Generation>(state.next_task_id++, std::move(request),
-                                                 state.now(), state.config.n_predict);
+  const std::optional<int32_t> most = MostTokens(state, *request);
+  auto generation =
+      std::make_unique<Generation>(state.next_task_id++, std::move(request), state.now(), most);
   for (auto& choice : generation->request->choices) {
-    generation->choices.push_back(std::make_unique<Generation>(
-        state.next_task_id++, std::move(choice), state.now(), state.config.n_predict));
+    generation->choices.push_back(
+        std::make_unique<Generation>(state.next_task_id++, std::move(choice), state.now(), most));
     generation->choices.back()->lead = generation->task_id;
     ++generation->n_choices;
   }

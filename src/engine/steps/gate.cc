@@ -15,6 +15,8 @@ namespace {
 
 constexpr TimeUs kUsPerMs = 1'000;
 constexpr TimeUs kSettleSlackUs = 1'000'000;  // a hold may outlast settle_max_ms by that much
+// A held request is judged that often: a verdict walks all sessions, and steps are short.
+constexpr TimeUs kJudgeUs = 20'000;
 
 // The id of the pool that governs what the request is on; kNoPool: none does.
 PoolId GovernorOf(const EngineState& state, const Generation& generation) {
@@ -140,20 +142,38 @@ void WatchFloor(EngineState& state, PoolId id, Governor& governor, double mean_t
 
 }  // namespace
 
+std::optional<int32_t> MostTokens(const EngineState& state, const GenerationRequest& request) {
+  if (state.governors.empty()) return std::nullopt;
+  const AttachSpec& attach = request.attach;
+  auto pool = state.pools.FindOrNull(request.tenant, attach.pool);
+  const auto session = state.sessions.find({request.tenant, attach.session_id});
+  if (pool == nullptr && session != state.sessions.end()) {
+    pool = state.pools.FindOrNull(session->second->pool_id);
+  }
+  const PoolNode* const governor = GoverningPoolOrNull(state, pool.get());
+  if (governor == nullptr) return std::nullopt;
+  const AdmissionPolicy& policy = state.governors.at(governor->id).policy;
+  const bool enforced = policy.mode == AdmissionPolicy::Mode::kEnforced;
+  return enforced ? policy.max_tokens_per_request : std::nullopt;
+}
+
 Gate PassGate(EngineState& state, Generation& generation, const PoolNode& pool) {
   if (state.governors.empty() || generation.session->admitted) return Gate::kOpen;
   const PoolNode* const governor = GoverningPoolOrNull(state, &pool);
   if (governor == nullptr) return Gate::kOpen;
-  const AdmissionPolicy& policy = state.governors.at(governor->id).policy;
+  Governor& own = state.governors.at(governor->id);
+  const AdmissionPolicy& policy = own.policy;
   if (policy.mode != AdmissionPolicy::Mode::kEnforced) return Gate::kOpen;
-  if (!IsFirstHeld(state, generation, governor->id) && generation.held_since > 0) {
+  const bool due = state.now() >= own.judge_at;
+  if (generation.held_since > 0 && !(due && IsFirstHeld(state, generation, governor->id))) {
     return Gate::kHeld;
   }
+  if (due) own.judge_at = state.now() + kJudgeUs;
   const TimeUs held = generation.held_since > 0 ? state.now() - generation.held_since : 0;
   const Applicant applicant{.overcommit = generation.request->attach.overcommit,
                             .waited_out = held >= policy.settle_max_ms * kUsPerMs + kSettleSlackUs,
                             .n_uncached = std::max(0, generation.n_prompt() - pool.length())};
-  const Verdict verdict = JudgeAdmission(state, pool, applicant);
+  const Verdict verdict = JudgeAdmission(state, pool, PictureFor(state, pool), applicant);
   if (verdict.can_admit) return Open(generation, AdmitDecision(verdict), verdict);
   if (verdict.hold) return Hold(state, generation, "hold", verdict);
   switch (policy.on_saturation) {
@@ -225,11 +245,12 @@ void HandleAskCapacity(EngineState& state, AskCapacity& command) {
   if (node == nullptr) return state.Answer(command.channel, PoolNotFound(command.pool));
   const auto session = state.sessions.find({command.tenant, command.session_id});
   const bool known = session != state.sessions.end() && session->second->admitted;
-  Capacity capacity{
-      .verdict = JudgeAdmission(
-          state, *node, {.known_session = known, .expected_tokens = command.expected_tokens}),
-      .governed = LoadOf(state, *node),
-      .server = LoadOfServer(state)};
+  const LoadPicture picture = PictureFor(state, *node);
+  Capacity capacity{.verdict = JudgeAdmission(
+                        state, *node, picture,
+                        {.known_session = known, .expected_tokens = command.expected_tokens}),
+                    .governed = picture.governed,
+                    .server = picture.server};
   if (const PoolNode* const governor = GoverningPoolOrNull(state, node.get())) {
     const Governor& own = state.governors.at(governor->id);
     capacity.governed_by = governor->id;

@@ -12,6 +12,10 @@ enum class Gate {
   kAnswered,  // was refused and has its answer
 };
 
+// Tokens that the policy over the request's pool, or else over its session's, lets it generate;
+// none: as many as it asks for.
+std::optional<int32_t> MostTokens(const EngineState& state, const GenerationRequest& request);
+
 // Asks for a request that wants to start on `pool`; a session that was admitted before passes.
 Gate PassGate(EngineState& state, Generation& generation, const PoolNode& pool);
 
