@@ -195,6 +195,36 @@ TEST_F(DraftEngineTest, ChoicesThatShareAPromptDraftEachOnItsOwn) {
   }
 }
 
+class DraftWithWindowTest : public DraftEngineTest {
+ protected:
+  void BuildWithWindow(int32_t wrong_every) {
+    Build(DefaultConfig(), {.n_ctx = 1024,
+                            .n_batch = 128,
+                            .n_ubatch = 32,
+                            .n_swa = 16,
+                            .n_draft = 5,
+                            .wrong_every = wrong_every});
+  }
+};
+
+TEST_F(DraftWithWindowTest, WrongDraftsAreTakenBackWhereTheWindowHasMoved) {
+  for (const int32_t wrong_every : {1, 3, 0}) {
+    BuildWithWindow(wrong_every);
+    Handle handle = Submit({.prompt = "hello", .n_predict = 60});
+    EXPECT_EQ(Finish(handle).text, Alone("hello", 60)) << wrong_every;
+  }
+}
+
+TEST_F(DraftWithWindowTest, APromptBesideADraftTakesNothingFromItsWindow) {
+  BuildWithWindow(1);
+  Handle handle = Submit({.prompt = "hello", .n_predict = 60});
+  Step(20);
+  const std::string prompt(300, 'p');
+  Handle other = Submit({.prompt = prompt, .n_predict = 20});
+  EXPECT_EQ(Finish(other).text, Alone(prompt, 20));
+  EXPECT_EQ(Finish(handle).text, Alone("hello", 60));
+}
+
 TEST_F(DraftEngineTest, OnlyAcceptedTokensCountForTheRate) {
   BuildDrafting(4, 1);  // a step of 10 ms gives one token, whatever is guessed
   Handle handle = Submit({.prompt = "rate", .n_predict = 40, .attach = {.session_id = "s"}});

@@ -35,7 +35,7 @@ class RandomEngineTest : public EngineTest, public ::testing::WithParamInterface
     options.n_ctx = options.unified ? 700 : 600 * config.n_seq_max();
     options.n_batch = 128;
     options.n_ubatch = 48;
-    options.n_draft = drafts && !options.recurrent && options.n_swa == 0 ? 5 : 0;
+    options.n_draft = drafts && !options.recurrent ? 5 : 0;
     options.wrong_every = 4;
     EngineTest::Build(config, options);
   }

@@ -176,6 +176,13 @@ Pos SequenceCache::Trim(Sequence& sequence, Pos length) {
   return Rewind(sequence, point, point.n_tokens);
 }
 
+bool SequenceCache::DropDraft(Sequence& sequence, Pos length) {
+  if (length == sequence.n_tokens()) return true;
+  if (!shares_.Settled(sequence.id).RemoveRange(sequence.id, length, kToEnd)) return false;
+  KeepFirst(sequence, length);
+  return true;
+}
+
 void SequenceCache::Clear(Sequence& sequence) {
   if (!sequence.tokens.empty()) Rewind(sequence, {}, 0);
   sequence.checkpoints.clear();

@@ -86,6 +86,10 @@ class SequenceCache {
   Pos Rewind(Sequence& sequence, const ResumePoint& point, Pos length);
   // Keeps the first `length` tokens, or as many of them as the memory can; returns how many.
   Pos Trim(Sequence& sequence, Pos length);
+  // Takes back the tokens behind `length`: a draft, which the latest batch has computed as its only
+  // micro-batch, so that a window still has what the next token sees. False, and nothing changed:
+  // the memory cannot.
+  bool DropDraft(Sequence& sequence, Pos length);
   void Clear(Sequence& sequence);
 
   // Drops the tokens [p0, p1); those after them move down to p0 on.

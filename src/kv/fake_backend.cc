@@ -219,9 +219,12 @@ DecodeStatus FakeBackend::Compute(const StepBatch& batch, bool all_are_outputs) 
   }
   outputs_.clear();
   embedded_.clear();
-  cells_.MoveWindows(batch);
+  const auto n_ubatch = static_cast<size_t>(info_.n_ubatch);
   for (size_t i = 0; i < batch.size(); ++i) {
     const BatchToken& entry = batch[i];
+    if (i % n_ubatch == 0) {
+      cells_.MoveWindows(std::span(batch).subspan(i, std::min(n_ubatch, batch.size() - i)));
+    }
     POLYKV_CHECK(entry.seq >= 0 && entry.seq < info_.n_seq_max);
     POLYKV_CHECK(entry.token >= 0 && entry.token < info_.n_vocab);
     cells_.Put(entry.seq, {.pos = entry.pos, .token = entry.token, .adapters = adapters_});

@@ -126,7 +126,7 @@ void FakeCells::Shift(SeqId seq, Pos p0, Pos p1, Pos delta) {
 
 // A sequence that loses a cell loses all before it, also those that others keep: what its window
 // has is without holes.
-void FakeCells::MoveWindows(const StepBatch& batch) {
+void FakeCells::MoveWindows(std::span<const BatchToken> batch) {
   if (n_swa_ == 0) return;
   std::vector<bool> computes(slots_.size() / buffer_size_);
   for (const BatchToken& entry : batch) computes[BufferOf(entry.seq) / buffer_size_] = true;

@@ -35,8 +35,8 @@ class FakeCells {
   void Share(SeqId src, SeqId dst, Pos p0, Pos p1);
   void Remove(SeqId seq, Pos p0, Pos p1);
   void Shift(SeqId seq, Pos p0, Pos p1, Pos delta);
-  // What computing the batch costs the windows of those whose buffers it goes to.
-  void MoveWindows(const StepBatch& batch);
+  // What computing a micro-batch costs the windows of those whose buffers it goes to.
+  void MoveWindows(std::span<const BatchToken> batch);
 
   std::vector<FakeCell> CellsOf(SeqId seq) const;  // in no order
   std::vector<Pos> Positions(SeqId seq) const;     // ascending

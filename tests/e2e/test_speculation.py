@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import StartServer
 from servers import Servers
 from support import Api, Pair, counted, counting, greedy
 
@@ -128,3 +129,15 @@ def test_a_session_goes_on_after_drafts(pair: Pair) -> None:
     assert second["opencoti"]["cache_n"] > len(api.tokens(counting(150)))
     assert second["content"].startswith(counted(230, 2))
     api.clear()
+
+
+def test_wrong_drafts_are_taken_back_where_a_window_has_moved(
+    start_server: StartServer, tiny_models: Path
+) -> None:
+    model = ("-m", str(tiny_models / "tiny-gemma3.gguf"), "-c", "1024", "-np", "1", "-ub", "32")
+    flags = (*model, "--polykv-max-pools", "0", "--polykv-max-sessions", "0")
+    plain, drafting = (Api(start_server(*flags, *more).base_url) for more in ((), NGRAMS))
+    replies = [api.complete(copying(200), 600, ignore_eos=True) for api in (plain, drafting)]
+    assert replies[1]["content"] == replies[0]["content"]
+    n_drafted, n_accepted = drafts(replies[1])
+    assert n_drafted - n_accepted > 20

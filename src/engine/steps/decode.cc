@@ -49,10 +49,18 @@ struct Output {
 };
 using Outputs = std::vector<Output>;
 
+// A second micro-batch would take from a window what is behind a draft that may be wrong.
+int32_t MostInStep(const EngineState& state) {
+  const ModelInfo& info = state.backend->info();
+  const bool drafts = std::any_of(state.running.begin(), state.running.end(),
+                                  [](const auto& other) { return !other->draft().empty(); });
+  return drafts && info.n_swa > 0 ? info.n_ubatch : info.n_batch;
+}
+
 PrefillLimits Limits(const EngineState& state, int32_t n_decoding) {
   const ModelInfo& info = state.backend->info();
   return {.n_decoding = n_decoding,
-          .n_batch = info.n_batch,
+          .n_batch = MostInStep(state),
           .n_ubatch = info.n_ubatch,
           .chunk = state.config.prefill_chunk,
           .us_per_token = state.prefill_us_per_token,

@@ -90,7 +90,7 @@ bool SettleDraft(EngineState& state, Generation& generation, int32_t n_accepted)
   generation.timings.n_draft_accepted += n_accepted;
   CountDraft(state.counters, n_draft, n_accepted, drafter.n_max());
   const Pos kept = generation.sequence->n_tokens() - (n_draft - n_accepted);
-  return state.cache.Trim(*generation.sequence, kept) == kept;
+  return state.cache.DropDraft(*generation.sequence, kept);
 }
 
 }  // namespace polykv
