@@ -56,8 +56,8 @@ SessionView ViewOf(const EngineState& state, const Session& session) {
   view.marginal_kv_bytes = view.suffix_n_tokens * state.backend->info().bytes_per_cell;
   view.ttft_ms = static_cast<double>(session.ttft_us) / 1e3;
   const SavedSequence* saved = state.host.FindOrNull(HostKind::kSession, session.number);
-  if (saved != nullptr) view.n_saved = saved->n_cells();
-  view.ctx_used = saved != nullptr ? static_cast<int32_t>(saved->tokens.size()) : view.n_tokens;
+  if (saved != nullptr) view.n_saved = saved->n_saved();
+  view.ctx_used = saved != nullptr ? saved->n_tokens() : view.n_tokens;
   view.ctx_total = state.config.n_ctx_session;
   view.last_active_us = session.last_active;
   return view;
@@ -73,7 +73,7 @@ SlotView ViewOf(const Slot& slot, TimeUs now) {
   view.task_id = generation.task_id;
   view.is_parked = generation.parked.has_value();
   view.n_tokens = generation.n_tokens();
-  view.n_saved = view.is_parked ? generation.parked->n_cells() : 0;
+  view.n_saved = view.is_parked ? generation.parked->n_saved() : 0;
   view.timings = generation.timings;
   view.n_predict = generation.n_predict;
   view.has_next_token = true;

@@ -118,12 +118,31 @@ void HostStore::Drop(HostKind kind, int64_t owner) {
   if (it != owned_.end()) Erase(it->second);
 }
 
-SavedSequence* HostStore::Add(Key key, SavedSequence saved, size_t state_size) {
-  const int64_t n_bytes = saved.n_bytes() + static_cast<int64_t>(state_size);
-  while (entries_.size() >= limits_.max_entries ||
+SavedSequence* HostStore::GrowOrNull(HostKind kind, int64_t owner, size_t shared_size) {
+  const auto own = owned_.find({kind, owner});
+  if (own == owned_.end()) return nullptr;
+  SavedSequence& saved = own->second->saved;
+  POLYKV_CHECK(saved.shared_state.size() == 0);
+  if (!CanHold(saved.n_bytes() + static_cast<int64_t>(shared_size))) return nullptr;
+  entries_.splice(entries_.end(), entries_, own->second);  // not one of those that make room
+  MakeRoom(static_cast<int64_t>(shared_size), 0);
+  HostBytes bytes(shared_size);
+  if (bytes.size() != shared_size) return nullptr;
+  Count(*own->second, -1);
+  saved.shared_state = std::move(bytes);
+  Count(*own->second, +1);
+  return &saved;
+}
+
+void HostStore::MakeRoom(int64_t n_bytes, size_t n_entries) {
+  while (entries_.size() + n_entries > limits_.max_entries ||
          (limits_.max_bytes >= 0 && this->n_bytes() + n_bytes > limits_.max_bytes)) {
     Erase(entries_.begin());
   }
+}
+
+SavedSequence* HostStore::Add(Key key, SavedSequence saved, size_t state_size) {
+  MakeRoom(saved.n_bytes() + static_cast<int64_t>(state_size), 1);
   saved.state = HostBytes(state_size);
   if (saved.state.size() != state_size) return nullptr;
   const auto added = entries_.insert(entries_.end(), {std::move(key), std::move(saved)});

@@ -67,6 +67,11 @@ class HostStore {
   // The same as AddPromptOrNull for `owner`, a session's number or a pool's id, in place of what
   // the store has of it. REQUIRES: kind is not kPrompt.
   SavedSequence* AddOrNull(HostKind kind, int64_t owner, SavedSequence saved, size_t state_size);
+  // The owner's entry, with room for a shared state of so many bytes, for the caller to write; the
+  // oldest others go until it fits. Null, and the entry as it was, if it does not fit, there is no
+  // entry, or the system has no memory for it. Valid until the next call.
+  // REQUIRES: the entry has no shared state.
+  SavedSequence* GrowOrNull(HostKind kind, int64_t owner, size_t shared_size);
   // Null: there is none, or no longer. Valid until the next call that is not const.
   const SavedSequence* FindOrNull(HostKind kind, int64_t owner) const;
   void Drop(HostKind kind, int64_t owner);
@@ -83,7 +88,8 @@ class HostStore {
   using Entries = std::list<Entry>;  // oldest first
 
   SavedSequence* Add(Key key, SavedSequence saved, size_t state_size);
-  void Count(const Entry& entry, int32_t sign);  // +1: comes, -1: goes
+  void MakeRoom(int64_t n_bytes, size_t n_entries);  // the oldest go
+  void Count(const Entry& entry, int32_t sign);      // +1: comes, -1: goes
   Entries::iterator Erase(Entries::iterator it);
 
   const Limits limits_;

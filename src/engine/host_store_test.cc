@@ -173,6 +173,20 @@ TEST(HostStore, TheOldestOfAnyKindMakesRoom) {
   EXPECT_TRUE(HasSession(store, 2));
 }
 
+TEST(HostStore, AnEntryThatGrowsDisplacesOlderOnesAndNeverItself) {
+  HostStore store({.max_bytes = 1'000});
+  for (const int64_t id : {1, 2, 3}) ASSERT_TRUE(AddSession(store, id, 300));
+  EXPECT_NE(store.GrowOrNull(HostKind::kSession, 1, 400), nullptr);
+  EXPECT_EQ(store.FindOrNull(HostKind::kSession, 1)->shared_state.size(), 400U);
+  EXPECT_FALSE(HasSession(store, 2));
+  EXPECT_EQ(store.n_bytes(), 1'000);
+  EXPECT_EQ(store.GrowOrNull(HostKind::kSession, 3, 701), nullptr) << "not even alone";
+  EXPECT_EQ(store.GrowOrNull(HostKind::kSession, 2, 1), nullptr) << "it is gone";
+  EXPECT_TRUE(HasSession(store, 1));
+  EXPECT_TRUE(HasSession(store, 3));
+  store.CheckIntegrity([](HostKind, int64_t) { return true; });
+}
+
 TEST(HostStore, TheNumberOfEntriesIsLimitedToo) {
   HostStore store({.max_bytes = -1, .max_entries = 2});
   for (const int64_t id : {1, 2, 3}) ASSERT_TRUE(AddSession(store, id, 1));

@@ -97,6 +97,42 @@ TEST_F(IdleTierTest, WhatASessionSharesStaysWithIt) {
   EXPECT_EQ(second.finished.report.cache_n, 200 + 18);
 }
 
+TEST_F(IdleTierTest, WhatOnlyACooledSessionStillHoldsFollowsItUnderPressure) {
+  MakePool(kPrefix, "p");
+  const Turn first = Talk("s", kPrefix + "one", "p");
+  DecodeForSixSeconds();
+  Change(ChangePool::Action::kRelease, "p", /*force=*/true);
+  EXPECT_EQ(backend_->CellsUsed(), 200);
+  Handle big = Submit({.prompt = std::string(900, 'b'), .n_predict = 100});
+  EXPECT_FALSE(this->Finish(big).finished->truncated);
+  EXPECT_EQ(Session("s").n_tokens, 0);
+  EXPECT_EQ(Session("s").n_saved, 218);
+  EXPECT_EQ(engine_->Snapshot()->host_session_bytes, kCellBytes * 218 + 2 * 16 + 4 * 218);
+  EXPECT_EQ(Talk("s", first.text + "two").finished.timings.n_prompt_cached, 218);
+  EXPECT_EQ(counters().sessions_restored, 1U);
+}
+
+TEST_F(IdleTierTest, WhatOnlyACooledSessionStillHoldsFollowsItWhileOthersDecode) {
+  MakePool(kPrefix, "p");
+  const Turn first = Talk("s", kPrefix + "one", "p");
+  DecodeForSixSeconds();
+  Change(ChangePool::Action::kRelease, "p", /*force=*/true);
+  DecodeForSixSeconds();
+  EXPECT_EQ(backend_->CellsUsed(), 0);
+  EXPECT_EQ(Talk("s", kPrefix.substr(0, 90) + "!").finished.timings.n_prompt_cached, 90);
+}
+
+TEST_F(IdleTierTest, AWholeSessionSharesWhatItCanWhenItComesBack) {
+  MakePool(kPrefix, "p");
+  const Turn first = Talk("s", kPrefix + "one", "p");
+  DecodeForSixSeconds();
+  Change(ChangePool::Action::kRelease, "p", /*force=*/true);
+  DecodeForSixSeconds();
+  MakePool(kPrefix, "again");
+  EXPECT_EQ(Talk("s", first.text + "two", "again").finished.report.cache_n, 218);
+  EXPECT_EQ(Session("s").n_shared, 200);
+}
+
 TEST_F(IdleTierTest, ATurnThatGoesAnotherWayUsesWhatAgrees) {
   const Turn first = Talk("s", "abcdefghij");
   DecodeForSixSeconds();
@@ -266,6 +302,16 @@ TEST_F(IdleTierWithWindowTest, ASessionComesBackAsFarAsItsWindowWasSaved) {
   DecodeForSixSeconds();
   const Turn third = Talk("s", kPrefix + "a long textile", "p");
   EXPECT_EQ(third.finished.report.cache_n, 200) << "from the pool: what is behind it has a gap";
+}
+
+TEST_F(IdleTierWithWindowTest, WhatOnlyACooledSessionStillHoldsFollowsIt) {
+  MakePool(kPrefix, "p");
+  const Turn first = Talk("s", kPrefix + "one", "p");
+  DecodeForSixSeconds();
+  Change(ChangePool::Action::kRelease, "p", /*force=*/true);
+  DecodeForSixSeconds();
+  EXPECT_EQ(backend_->CellsUsed(), 0);
+  EXPECT_EQ(Talk("s", first.text + "two").finished.timings.n_prompt_cached, 218);
 }
 
 TEST_F(IdleTierWithWindowTest, APoolComesBackWhole) {

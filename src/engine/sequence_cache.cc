@@ -253,20 +253,19 @@ bool SequenceCache::MoveOut(Sequence& sequence, const Place& place) {
   return true;
 }
 
-bool SequenceCache::MoveOutShared(Sequence& sequence, SavedSequence& saved, int64_t max_bytes) {
-  POLYKV_CHECK(sequence.n_tokens() == saved.begin && saved.begin > 0);
-  const size_t size = shares_.Settled(sequence.id).StateSize(sequence.id, StateParts::kAll);
-  if (static_cast<int64_t>(size) > max_bytes) return false;
-  saved.shared_state = HostBytes(size);
-  if (saved.shared_state.size() != size) return false;
-  shares_.Settled(sequence.id).SaveState(sequence.id, StateParts::kAll, saved.shared_state.span());
+bool SequenceCache::MoveOutShared(Sequence& sequence, const SharedPlace& place) {
+  SavedSequence* const saved =
+      place(shares_.Settled(sequence.id).StateSize(sequence.id, StateParts::kAll));
+  if (saved == nullptr) return false;
+  POLYKV_CHECK(sequence.n_tokens() == saved->begin && saved->begin > 0);
+  shares_.Settled(sequence.id).SaveState(sequence.id, StateParts::kAll, saved->shared_state.span());
   Clear(sequence);
   return true;
 }
 
 bool SequenceCache::MoveIn(Sequence& sequence, const SavedSequence& saved) {
   const bool alone = sequence.tokens.empty() && saved.begin > 0;
-  POLYKV_CHECK(sequence.n_tokens() == saved.begin || (alone && saved.shared_state.size() > 0));
+  POLYKV_CHECK(sequence.n_tokens() == saved.begin || (alone && saved.is_whole()));
   bool loaded = !alone || shares_.Settled(sequence.id)
                               .LoadState(sequence.id, StateParts::kAll, saved.shared_state.span());
   loaded = loaded && LoadBehind(sequence.id, saved);

@@ -24,6 +24,8 @@ class SequenceCache {
   // Keeps `saved` with room for a state of so many bytes and says where, for the state to be
   // written there; null: there is no room.
   using Place = std::function<SavedSequence*(SavedSequence saved, size_t state_size)>;
+  // Likewise of what was kept before: gives it room for a shared state.
+  using SharedPlace = std::function<SavedSequence*(size_t state_size)>;
 
   // `scratch`: a sequence of nobody's, empty between calls; kNoSeq: there is none.
   SequenceCache(ModelBackend* backend, PoolTree* pools, SeqId scratch)
@@ -114,8 +116,8 @@ class SequenceCache {
   // place.
   bool MoveOut(Sequence& sequence, const Place& place);
   // What the sequence goes on holding after MoveOut leaves it too. False, and nothing changed, if
-  // that takes more than `max_bytes` or the system has no memory for it.
-  bool MoveOutShared(Sequence& sequence, SavedSequence& saved, int64_t max_bytes);
+  // there is no place.
+  bool MoveOutShared(Sequence& sequence, const SharedPlace& place);
   // The other way: the sequence is what it was. False, and nothing changed, if the model refuses.
   // REQUIRES: the cells are free; the sequence holds the first `begin` tokens, or nothing if
   // `saved` has them.

@@ -29,7 +29,7 @@ void CoolOldestSession(EngineState& state) {
   Session* oldest = nullptr;
   for (const auto& [id, session] : state.sessions) {
     if (session->running || session->n_waiting > 0 || session->last_active > before) continue;
-    if (session->cooled || SequenceCache::SoleCells(session->sequence) == 0) continue;
+    if (SequenceCache::SoleCells(session->sequence) == 0) continue;
     if (oldest == nullptr || session->last_active < oldest->last_active) oldest = session.get();
   }
   if (oldest != nullptr) CoolSession(state, *oldest);
@@ -50,20 +50,26 @@ void CoolOldestPool(EngineState& state) {
 }  // namespace
 
 bool CoolSession(EngineState& state, Session& session) {
+  if (!state.host.on()) return false;
   const bool cold = state.host.FindOrNull(HostKind::kSession, session.number) != nullptr;
-  if (!state.host.on() || cold) return false;
-  if (!state.cache.MoveOut(session.sequence, PlaceOf(state, HostKind::kSession, session.number))) {
-    return false;
-  }
+  const bool moved =
+      cold ? state.cache.MoveOutShared(session.sequence,
+                                       [&](size_t state_size) {
+                                         return state.host.GrowOrNull(HostKind::kSession,
+                                                                      session.number, state_size);
+                                       })
+           : state.cache.MoveOut(session.sequence,
+                                 PlaceOf(state, HostKind::kSession, session.number));
+  if (!moved) return false;
   session.cooled = true;
-  ++state.counters.sessions_saved;
+  state.counters.sessions_saved += cold ? 0 : 1;
   state.changed = true;
   return true;
 }
 
 void DetachSession(EngineState& state, Session& session) {
   if (session.sequence.id == kNoSeq) return;
-  if (session.sequence.n_private() > 0) CoolSession(state, session);
+  if (SequenceCache::SoleCells(session.sequence) > 0) CoolSession(state, session);
   state.cache.Clear(session.sequence);
   state.session_seqs.Free(std::exchange(session.sequence.id, kNoSeq));
   state.changed = true;
@@ -76,24 +82,31 @@ bool CanShareFrom(const EngineState& state, const PoolNode& pool, const SavedSeq
              .length == saved.begin;
 }
 
+bool SharesWith(const EngineState& state, const Sequence& sequence, const SavedSequence& saved,
+                const PoolNode* pool) {
+  if (!sequence.tokens.empty()) return sequence.n_tokens() == saved.begin;
+  return saved.begin == 0 || (pool != nullptr && CanShareFrom(state, *pool, saved));
+}
+
 const SavedSequence* SavedOfOrNull(const EngineState& state, const Session& session,
                                    const PoolNode* pool) {
   const SavedSequence* saved = state.host.FindOrNull(HostKind::kSession, session.number);
   if (saved == nullptr) return nullptr;
-  if (session.sequence.n_tokens() == saved->begin) return saved;
-  const bool shares = session.sequence.tokens.empty() && pool != nullptr;
-  return shares && CanShareFrom(state, *pool, *saved) ? saved : nullptr;
+  const bool alone = session.sequence.tokens.empty() && saved->is_whole();
+  return alone || SharesWith(state, session.sequence, *saved, pool) ? saved : nullptr;
 }
 
 bool WarmSession(EngineState& state, Session& session, const std::shared_ptr<PoolNode>& pool) {
   Sequence& sequence = session.sequence;
   const auto saved = [&] { return SavedOfOrNull(state, session, pool.get()); };
-  while (saved() != nullptr && state.cache.free() < saved()->n_cells() &&
+  const auto shares = [&] { return SharesWith(state, sequence, *saved(), pool.get()); };
+  while (saved() != nullptr && state.cache.free() < saved()->n_cells(shares()) &&
          ReclaimOnce(state, &sequence, pool.get())) {
   }
   bool warm = false;
-  if (saved() != nullptr && state.cache.free() >= saved()->n_cells()) {
-    if (sequence.n_tokens() < saved()->begin) state.cache.Share(sequence, pool, saved()->begin);
+  if (saved() != nullptr && state.cache.free() >= saved()->n_cells(shares())) {
+    const bool can_share = sequence.n_tokens() < saved()->begin && shares();
+    if (can_share) state.cache.Share(sequence, pool, saved()->begin);
     warm = state.cache.MoveIn(sequence, *saved());
   }
   state.host.Drop(HostKind::kSession, session.number);

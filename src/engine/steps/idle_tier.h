@@ -7,16 +7,20 @@
 
 namespace polykv {
 
-// Moves what only the idle session holds into the host store; what it shares stays in use. False,
-// and nothing changed, if it does not fit there.
+// Moves what only the idle session holds into the host store; what it shares stays in use. A later
+// call moves that too, once nobody else holds it. False, and nothing changed, if it does not fit
+// there. REQUIRES: SequenceCache::SoleCells are not 0.
 bool CoolSession(EngineState& state, Session& session);
 // The idle session gives its sequence back and keeps no pool in use; the host store has what fits.
 void DetachSession(EngineState& state, Session& session);
 
 // Whether the saved sequence can share from the pool what it shared before.
 bool CanShareFrom(const EngineState& state, const PoolNode& pool, const SavedSequence& saved);
-// What the host store has of the session, if `sequence`, the session's, can take it back: beside
-// what it holds, or what it can share from `pool` (may be null). Null: nothing.
+// Whether the sequence holds the cells before `saved`, or can share them from `pool` (may be null).
+bool SharesWith(const EngineState& state, const Sequence& sequence, const SavedSequence& saved,
+                const PoolNode* pool);
+// What the host store has of the session, if its sequence can take it back: whole, or beside what
+// it holds or can share from `pool` (may be null). Null: nothing.
 const SavedSequence* SavedOfOrNull(const EngineState& state, const Session& session,
                                    const PoolNode* pool);
 // The session's sequence becomes what it was before it cooled. False if it does not: the host store

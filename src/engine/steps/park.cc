@@ -44,7 +44,7 @@ std::shared_ptr<PoolNode> PoolToShareOrNull(const EngineState& state,
 int32_t SavedCells(const EngineState& state, const Generation& generation) {
   const bool shares =
       generation.sequence->n_tokens() > 0 || PoolToShareOrNull(state, generation) != nullptr;
-  return generation.n_tokens() - (shares ? generation.parked->begin : 0);
+  return generation.parked->n_cells(shares);
 }
 
 int32_t NeededCells(const EngineState& state, const Generation& generation) {
@@ -113,7 +113,7 @@ bool Park(EngineState& state, Generation& generation) {
   generation.phase = Phase::kParked;
   generation.parked_at = state.now();
   ++state.counters.parked;
-  Record(state, EventKind::kSessionParked, generation, {{"n_cells", generation.parked->n_cells()}});
+  Record(state, EventKind::kSessionParked, generation, {{"n_cells", generation.parked->n_saved()}});
   state.changed = true;
   return true;
 }
@@ -123,11 +123,15 @@ bool ParkShared(EngineState& state) {
     Generation& generation = **it;
     Sequence& sequence = *generation.sequence;
     if (generation.phase != Phase::kParked || !ComesFree(state, sequence.lease)) continue;
-    const int64_t n_before = generation.parked->n_bytes();
-    const int64_t max_bytes = state.config.park_bytes - state.parked_bytes;
-    if (!state.cache.MoveOutShared(sequence, *generation.parked, max_bytes)) continue;
-    state.parked_bytes += generation.parked->n_bytes() - n_before;
-    return true;
+    const auto place = [&](size_t state_size) -> SavedSequence* {
+      const auto n_bytes = static_cast<int64_t>(state_size);
+      if (n_bytes > state.config.park_bytes - state.parked_bytes) return nullptr;
+      generation.parked->shared_state = HostBytes(state_size);
+      if (generation.parked->shared_state.size() != state_size) return nullptr;
+      state.parked_bytes += n_bytes;
+      return &*generation.parked;
+    };
+    if (state.cache.MoveOutShared(sequence, place)) return true;
   }
   return false;
 }

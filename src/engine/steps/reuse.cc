@@ -125,10 +125,11 @@ void MatchPrompt(const EngineState& state, const Generation& generation, const S
       session != nullptr ? SavedOfOrNull(state, *session, reuse->pool.get()) : nullptr;
   Reuse with_saved = *reuse;
   if (saved != nullptr) Match(state, generation, *saved, &with_saved);
-  if (saved != nullptr && with_saved.match.n_own > saved->begin) {
+  const bool shares = saved != nullptr && SharesWith(state, sequence, *saved, reuse->pool.get());
+  if (saved != nullptr && with_saved.match.n_own > (shares ? saved->begin : 0)) {
     *reuse = std::move(with_saved);
     reuse->from_host = true;
-    reuse->n_loaded = saved->n_cells();
+    reuse->n_loaded = saved->n_cells(shares);
     return;
   }
   reuse->from_host = false;
