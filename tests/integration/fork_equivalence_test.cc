@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "integration/chunked_decode.h"
 #include "integration/distribution.h"
 #include "integration/prompts.h"
 #include "integration/real_cells.h"
@@ -54,6 +55,8 @@ constexpr SeqId kOther = 4;
 constexpr SeqId kScratch = 5;
 constexpr SeqId kChain = 6;
 constexpr int32_t kSequences = 12;
+
+bool IsFull() { return std::getenv("POLYKV_FULL_EQUIVALENCE") != nullptr; }
 
 Tokens operator+(Tokens a, const Tokens& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -281,9 +284,11 @@ class ForkEquivalence {
     return answers;
   }
 
-  // All in one piece. What other chunks of the same change is noise.
+  // All in one piece. What other chunks of the same change is noise; over all prompts it is enough
+  // to look at their own prefixes.
   Answers Reference(const Tokens& prefix) {
     const Answers reference = Plain(prefix, prefix.size() + question_.size());
+    if (IsFull() && prefix != prefix_) return reference;
     for (const size_t chunk : chunks_) {
       if (chunk < prefix.size()) report_.noise.Add(Compare(reference, Plain(prefix, chunk)));
     }
@@ -298,22 +303,8 @@ class ForkEquivalence {
 
   // Tokens [from, size), at most `chunk` at a time; what follows the last `n_answers` of them.
   Answers Decode(SeqId seq, const Tokens& tokens, size_t from, size_t chunk, size_t n_answers) {
-    Answers answers;
-    StepBatch batch;
-    for (size_t i = from; i < tokens.size(); ++i) {
-      batch.push_back({.token = tokens[i],
-                       .pos = static_cast<Pos>(i),
-                       .seq = seq,
-                       .output = i + n_answers >= tokens.size()});
-      if (batch.size() < chunk && i + 1 < tokens.size()) continue;
-      EXPECT_EQ(backend_->Decode(batch), DecodeStatus::kOk);
-      for (size_t j = 0; j < batch.size(); ++j) {
-        if (!batch[j].output) continue;
-        answers.push_back(LogSoftmax(backend_->Logits(static_cast<int32_t>(j))));
-      }
-      batch.clear();
-    }
-    return answers;
+    return DecodeInChunks(*backend_, seq, std::span(tokens).subspan(from), static_cast<Pos>(from),
+                          chunk, n_answers);
   }
 
   std::vector<uint8_t> Save(SeqId seq) const {
@@ -349,8 +340,6 @@ struct ModelSetup {
 };
 
 void PrintTo(const ModelSetup& setup, std::ostream* out) { *out << setup.name; }
-
-bool IsFull() { return std::getenv("POLYKV_FULL_EQUIVALENCE") != nullptr; }
 
 TestModelOptions OptionsOf(const ModelSetup& setup) {
   TestModelOptions options;

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "integration/chunked_decode.h"
 #include "integration/distribution.h"
 #include "integration/prompts.h"
 #include "integration/test_model.h"
@@ -125,21 +126,11 @@ class PoolEquivalence {
     return Prefill(kAttached, prompt_, from, static_cast<Pos>(n_shared), prompt_.size());
   }
 
-  // Decodes [from, size) of `tokens` at positions from `pos` on, at most `chunk` tokens at a time.
+  // Decodes [from, size) of `tokens` at positions from `pos` on, at most `chunk` tokens at a time;
+  // what follows each of them behind the prefix.
   Answers Prefill(SeqId seq, const std::vector<Token>& tokens, size_t from, Pos pos, size_t chunk) {
-    Answers answers;
-    StepBatch batch;
-    for (size_t i = from; i < tokens.size(); ++i) {
-      batch.push_back({.token = tokens[i], .pos = pos++, .seq = seq, .output = i >= n_prefix_});
-      if (batch.size() < chunk && i + 1 < tokens.size()) continue;
-      EXPECT_EQ(backend_->Decode(batch), DecodeStatus::kOk);
-      for (size_t j = 0; j < batch.size(); ++j) {
-        if (!batch[j].output) continue;
-        answers.push_back(LogSoftmax(backend_->Logits(static_cast<int32_t>(j))));
-      }
-      batch.clear();
-    }
-    return answers;
+    return DecodeInChunks(*backend_, seq, std::span(tokens).subspan(from), pos, chunk,
+                          tokens.size() - n_prefix_);
   }
 
   std::unique_ptr<LlamaBackend> backend_;

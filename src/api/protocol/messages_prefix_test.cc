@@ -3,33 +3,26 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "api/protocol/appended_messages.h"
 #include "api/protocol/text_tools.h"
+#include "api/protocol/vocabulary_test_support.h"
 #include "common.h"
-#include "llama-cpp.h"
 
 namespace polykv {
 namespace {
 
-// The vocabulary and the chat template of the model in $POLYKV_TEST_MODEL.
-class MessagesPrefixTest : public testing::Test {
+class MessagesPrefixTest : public VocabularyTest {
  protected:
   void SetUp() override {
-    const char* path = std::getenv("POLYKV_TEST_MODEL");
-    ASSERT_NE(path, nullptr) << "set POLYKV_TEST_MODEL to a GGUF file";
-    llama_model_params model_params = llama_model_default_params();
-    model_params.vocab_only = true;
-    weights_.reset(llama_model_load_from_file(path, model_params));
-    ASSERT_NE(weights_, nullptr);
+    ASSERT_NO_FATAL_FAILURE(VocabularyTest::SetUp());
     params_.use_jinja = true;
     Serve();
   }
 
   void Serve() {
     Result<std::unique_ptr<ServedModel>> model =
-        ServedModel::Make({.params = &params_, .model = weights_.get(), .make_sampler = {}});
+        ServedModel::Make({.params = &params_, .model = vocabulary_.get(), .make_sampler = {}});
     ASSERT_TRUE(model.ok()) << model.problem().message;
     model_ = std::move(model.value());
   }
@@ -48,7 +41,6 @@ class MessagesPrefixTest : public testing::Test {
     EXPECT_TRUE(std::equal(prefix.begin(), prefix.end(), prompt.begin()));
   }
 
-  llama_model_ptr weights_;
   common_params params_;
   std::unique_ptr<ServedModel> model_;
 };

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -18,8 +17,8 @@
 #include "api/protocol/appended_messages.h"
 #include "api/protocol/messages_prefix.h"
 #include "api/protocol/text_tools.h"
+#include "api/protocol/vocabulary_test_support.h"
 #include "common.h"
-#include "llama-cpp.h"
 
 namespace polykv {
 namespace {
@@ -224,15 +223,10 @@ Row CheckAppended(Subject* subject, const AppendCase& check) {
   return row;
 }
 
-class PrefixTemplatesTest : public testing::Test {
+class PrefixTemplatesTest : public VocabularyTest {
  protected:
   void SetUp() override {
-    const char* path = std::getenv("POLYKV_TEST_MODEL");
-    ASSERT_NE(path, nullptr) << "set POLYKV_TEST_MODEL to a GGUF file";
-    llama_model_params model_params = llama_model_default_params();
-    model_params.vocab_only = true;
-    weights_.reset(llama_model_load_from_file(path, model_params));
-    ASSERT_NE(weights_, nullptr);
+    ASSERT_NO_FATAL_FAILURE(VocabularyTest::SetUp());
     std::set<std::filesystem::path> files;
     for (const auto& entry : std::filesystem::directory_iterator(POLYKV_TEMPLATES)) {
       if (entry.path().extension() == ".jinja") files.insert(entry.path());
@@ -247,7 +241,7 @@ class PrefixTemplatesTest : public testing::Test {
     std::vector<std::vector<Row>> rows(files_.size());
     const auto work = [&](size_t first) {
       for (size_t i = first; i < files_.size(); i += 2) {
-        Subject subject(weights_.get(), files_[i]);
+        Subject subject(vocabulary_.get(), files_[i]);
         for (const auto& checked : cases) rows[i].push_back(check(&subject, checked));
       }
     };
@@ -270,7 +264,6 @@ class PrefixTemplatesTest : public testing::Test {
     EXPECT_GE(10 * n_given, 9 * rows.size()) << "most templates allow it";
   }
 
-  llama_model_ptr weights_;
   std::vector<std::filesystem::path> files_;
 };
 
