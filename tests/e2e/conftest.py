@@ -63,6 +63,12 @@ def tiny_models() -> Path:
 
 
 @pytest.fixture(scope="session")
+def window_model() -> Path:
+    """Gemma 3 270M: a sliding window of 512 tokens."""
+    return _path("POLYKV_WINDOW_MODEL")
+
+
+@pytest.fixture(scope="session")
 def servers(
     model: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Servers]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from os.path import commonprefix
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -13,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 # Against hanging only; nothing is asserted about how long things take.
 TIMEOUT_S = 120.0
+# Where the two likeliest tokens are closer than this, rounding may pick either (nat).
+NEAR_TIE = 0.1
 
 T = TypeVar("T")
 
@@ -205,6 +208,20 @@ def read_tokens(exchange: Exchange, n_tokens: int) -> list[Any]:
         if sum(bool(client.chunk_text(chunk)) for chunk in chunks) >= n_tokens:
             return chunks
     raise AssertionError(f"the stream ended after {len(chunks)} chunks: {chunks[-1:]}")
+
+
+def assert_as_alone(text: str, alone: Any) -> None:
+    """The text is that of the reply with n_probs=2, or differs first at a near-tie."""
+    length = len(commonprefix([text, alone["content"]]))
+    if text == alone["content"]:
+        return
+    for entry in alone["completion_probabilities"]:
+        length -= len(entry["token"])
+        if length < 0:
+            first, second = (top["logprob"] for top in entry["top_logprobs"][:2])
+            assert first - second < NEAR_TIE, f"differs at {entry['token']!r} without a near-tie"
+            return
+    raise AssertionError(f"{text!r} has another length")
 
 
 def assert_problem(reply: Reply, status: int, error_type: str | None = None) -> Any:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from conftest import StartServer
 from harness.server import ServerProcess
 from servers import Servers
-from support import Api, counting, greedy
+from support import Api, counting
 
-FLAGS = ("-c", "1024", "-np", "2", "--kv-unified", "--context-shift", "--cache-ram", "0")
-STORY = "Once upon a time there was a lighthouse keeper who counted the waves. " * 8
+FLAGS = ("-c", "4096", "--parallel", "1", "--context-shift")
+N_CTX = 4096
+N_STORY = 3900  # tokens: the wall is near
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,12 @@ def guarded(server: ServerProcess) -> Api:
     return api
 
 
-def assert_ends_at_the_wall(answer: Any, n_ctx: int = 1024) -> None:
+@pytest.fixture
+def story(guarded: Api, document: str) -> list[int]:
+    return guarded.tokens(document)[:N_STORY]
+
+
+def assert_ends_at_the_wall(answer: Any, n_ctx: int = N_CTX) -> None:
     assert answer["truncated"] is True
     assert answer["stop_type"] == "limit"
     assert answer["tokens_cached"] == n_ctx - 1
@@ -37,40 +44,42 @@ def test_the_boot_log_warns(server: ServerProcess) -> None:
     assert "--context-shift" in log and "pool" in log
 
 
-@pytest.mark.parametrize("how", ["pool", "snapshot", "slot"])
-def test_sharers_end_and_what_they_share_is_unchanged(guarded: Api, how: str) -> None:
-    story = guarded.tokens(STORY)
-    attach: dict[str, Any]
-    if how == "pool":
-        attach = {"pool_id": guarded.create_pool(tokens=story)["pool_id"]}
-    elif how == "snapshot":
-        guarded.complete(story, 1, session_id="main")
-        attach = {"pool_id": guarded.create_pool(from_session="main")["pool_id"]}
-    else:
-        guarded.complete(story, 1, id_slot=0)
-        attach = {"shared_pool_slot": 0, "id_slot": 1}
-    question = story + guarded.tokens(counting(5))
-    before = guarded.post("/completion", greedy(question, 8, **attach))
+def assert_guarded(api: Api, story: list[int], **attach: Any) -> None:
+    """One that shares the story ends at the wall, and what it shares is as before."""
+    question = story + api.tokens(counting(5))
+    before = api.complete(question, 8, **attach)
     assert before["opencoti"]["cache_n"] == len(story)
-    long = guarded.post("/completion", greedy(question, 3000, ignore_eos=True, **attach))
-    assert_ends_at_the_wall(long)
-    after = guarded.post("/completion", greedy(question, 8, **attach))
-    assert after["opencoti"]["cache_n"] == before["opencoti"]["cache_n"]
+    assert_ends_at_the_wall(api.complete(question, N_CTX, ignore_eos=True, **attach))
+    after = api.complete(question, 8, **attach)
+    assert after["opencoti"]["cache_n"] == len(story)
     assert after["content"] == before["content"]
 
 
-def test_choices_that_share_their_prompt_end(guarded: Api) -> None:
-    body = {"prompt": STORY, "max_tokens": 3000, "n": 2, "temperature": 0, "ignore_eos": True}
-    answer = guarded.post("/v1/completions", {**body, "session_id": "both"})
-    assert [choice["finish_reason"] for choice in answer["choices"]] == ["length", "length"]
-    assert answer["usage"]["completion_tokens"] < 1100
-
-
-def test_a_plain_request_shifts_when_the_pools_are_gone(guarded: Api) -> None:
-    story = guarded.tokens(STORY)
+def test_sharers_of_pools_end_and_what_they_share_is_unchanged(
+    guarded: Api, story: list[int]
+) -> None:
     pool = guarded.create_pool(tokens=story)
-    guarded.complete(story + [1], 2, pool_id=pool["pool_id"])
-    guarded.release(pool["pool_id"])
-    answer = guarded.complete(STORY, 1200, ignore_eos=True)
-    assert answer["tokens_predicted"] == 1200
+    assert_guarded(guarded, story, pool_id=pool["pool_id"])
+    main = guarded.complete(story + story[:1], 1, pool_id=pool["pool_id"], session_id="main")
+    snapshot = guarded.create_pool(from_session="main")
+    assert snapshot["prefix_len"] == main["tokens_cached"]
+    assert_guarded(guarded, story + story[:1], pool_id=snapshot["pool_id"])
+    tokens = guarded.get(f"/polykv/pools/{pool['pool_id']}")["prefix_len"]
+    assert tokens == len(story)
+
+
+def test_sharers_of_a_slot_end_and_a_plain_request_shifts(guarded: Api, story: list[int]) -> None:
+    guarded.complete(story, 1, id_slot=0)
+    assert_guarded(guarded, story, shared_pool_slot=0)
+    guarded.clear()
+    answer = guarded.complete(story, N_CTX - N_STORY + 60, ignore_eos=True)
+    assert answer["tokens_predicted"] == N_CTX - N_STORY + 60
     assert answer["truncated"] is True
+
+
+def test_choices_that_share_their_prompt_end(start_server: StartServer) -> None:
+    api = Api(start_server("-c", "512", "--parallel", "2", "--context-shift").base_url)
+    body = {"prompt": "Once", "max_tokens": 600, "n": 2, "temperature": 0, "ignore_eos": True}
+    answer = api.post("/v1/completions", {**body, "session_id": "both"})
+    assert [choice["finish_reason"] for choice in answer["choices"]] == ["length", "length"]
+    assert answer["usage"]["completion_tokens"] <= 512

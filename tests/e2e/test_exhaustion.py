@@ -5,21 +5,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import StartServer
 from harness.client import Completion
 from servers import Servers
-from support import Api, assert_problem, counted, counting, eventually, eventually_equal, greedy
+from support import (
+    Api,
+    assert_as_alone,
+    assert_problem,
+    counted,
+    counting,
+    eventually,
+    eventually_equal,
+    greedy,
+)
 
 FLAGS = ("-c", "1024", "-np", "4", "--kv-unified", "--metrics", "--slots")
 WANTED = 512
 ENOUGH = 320  # tokens of each of four streams that fill the cache as well
 STARTS = (100, 300, 500, 700)
-# Where the two likeliest tokens are closer than this, rounding may pick either (nat).
-NEAR_TIE = 0.1
+# The cache of a window has 1,280 cells for two sequences, whatever -c is.
+WINDOW_FLAGS = (*"-c 4096 -np 2 -ub 256 --kv-unified --metrics".split(),)
+WINDOW_FLAGS += ("--polykv-max-pools", "0", "--polykv-max-sessions", "0")
+WINDOW_CELLS = 1280
 
 
 def shared(servers: Servers, binary: Path, flags: Sequence[str]) -> Iterator[Api]:
@@ -55,20 +66,6 @@ def counters(api: Api) -> dict[str, float]:
 def grown(api: Api, before: dict[str, float]) -> dict[str, float]:
     """By how much the counters have grown."""
     return {name: value - before[name] for name, value in counters(api).items()}
-
-
-def assert_as_alone(text: str, alone: Any) -> None:
-    """The text is that of the reply with n_probs=2, or differs first at a near-tie."""
-    length = len(commonprefix([text, alone["content"]]))
-    if text == alone["content"]:
-        return
-    for entry in alone["completion_probabilities"]:
-        length -= len(entry["token"])
-        if length < 0:
-            first, second = (top["logprob"] for top in entry["top_logprobs"][:2])
-            assert first - second < NEAR_TIE, f"differs at {entry['token']!r} without a near-tie"
-            return
-    raise AssertionError(f"{text!r} has another length")
 
 
 def assert_graceful(
@@ -216,3 +213,24 @@ def test_generation_up_to_the_context_ends_truncated(small: Api) -> None:
     assert reply["truncated"] is True
     assert reply["stop_type"] == "limit"
     assert 1024 - 5 <= reply["tokens_evaluated"] + reply["tokens_predicted"] <= 1024 + 1
+
+
+def test_a_window_that_is_full_before_the_count_says_so_makes_the_newest_wait(
+    start_server: StartServer, window_model: Path, document: str
+) -> None:
+    """A window's cells that two sequences share are not written anew when both are past them."""
+    api = Api(start_server("-m", str(window_model), *WINDOW_FLAGS).base_url)
+    n_prompt, n_predict = WINDOW_CELLS - 60, 120
+    prompt = api.tokens(document)[:n_prompt]
+    body = {"prompt": prompt, "max_tokens": n_predict, "temperature": 0, "ignore_eos": True}
+    before = counters(api)
+    answer = api.post("/v1/completions", {**body, "n": 2})
+    assert n_prompt + 2 * n_predict < 4096 // 2, "there was room by the count"
+    after = grown(api, before)
+    assert after["parked"] >= 1
+    assert after["resumed"] == after["parked"]
+    assert after["kv_exhausted"] == 0
+    alone = api.complete(prompt, n_predict, ignore_eos=True, n_probs=2, cache_prompt=False)
+    for choice in answer["choices"]:
+        assert choice["finish_reason"] == "length"
+        assert_as_alone(choice["text"], alone)

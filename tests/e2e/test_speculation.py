@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import StartServer
 from servers import Servers
-from support import Api, Pair, counted, counting, greedy
+from support import Api, Pair, assert_as_alone, counted, counting, greedy
 
 FLAGS = ("-c", "4096", "-np", "4", "--kv-unified", "--slots", "--metrics", "--cache-ram", "0")
 NGRAMS = ("--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "3",
@@ -136,8 +136,11 @@ def test_wrong_drafts_are_taken_back_where_a_window_has_moved(
 ) -> None:
     model = ("-m", str(tiny_models / "tiny-gemma3.gguf"), "-c", "1024", "-np", "1", "-ub", "32")
     flags = (*model, "--polykv-max-pools", "0", "--polykv-max-sessions", "0")
-    plain, drafting = (Api(start_server(*flags, *more).base_url) for more in ((), NGRAMS))
-    replies = [api.complete(copying(200), 600, ignore_eos=True) for api in (plain, drafting)]
-    assert replies[1]["content"] == replies[0]["content"]
-    n_drafted, n_accepted = drafts(replies[1])
+    guesses = ("--spec-type", "draft-simple", "-md", str(tiny_models / "tiny-llama.gguf"),
+               "--spec-draft-n-max", "4", "--spec-draft-p-min", "0")
+    plain, drafting = (Api(start_server(*flags, *more).base_url) for more in ((), guesses))
+    alone = plain.complete(copying(200), 600, ignore_eos=True, n_probs=2)
+    reply = drafting.complete(copying(200), 600, ignore_eos=True)
+    assert_as_alone(reply["content"], alone)
+    n_drafted, n_accepted = drafts(reply)
     assert n_drafted - n_accepted > 20
