@@ -18,6 +18,7 @@ from typing import Any
 import connections
 import decode
 import fanout
+import fleet
 import stall
 import status
 import tree
@@ -26,6 +27,7 @@ from harness.server import end_on_sigterm
 
 BENCHES = {
     "fanout": fanout,
+    "fleet": fleet,
     "decode": decode,
     "stall": stall,
     "status": status,
