@@ -52,8 +52,11 @@ class ServerProcess:
         self.log_path = Path(log_path)
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         self.command = [str(binary), *flags, "--host", "127.0.0.1", "--port", str(self.port)]
+        self.process = self._spawn()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
         with self.log_path.open("wb") as log:
-            self.process = subprocess.Popen(
+            return subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -96,6 +99,11 @@ class ServerProcess:
             self.send_signal(signal.SIGKILL)
             self.process.wait()
         return self.process.returncode
+
+    def restart(self) -> None:
+        """Starts the server, which has been stopped, again on its port, with a new log."""
+        self.process = self._spawn()
+        self.wait_ready()
 
     def send_signal(self, number: signal.Signals) -> None:
         """Signals the whole group; nothing happens when the process has ended."""
