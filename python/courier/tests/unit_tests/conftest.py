@@ -11,8 +11,9 @@ from tests.unit_tests.small_workload import small_workload
 
 
 @pytest.fixture(autouse=True)
-def short_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("courier.fleet.TICK_S", 0.03)
+    monkeypatch.setattr("courier.fleet.FIRST_DELAY_S", 0.03)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -190,9 +191,10 @@ class ScriptedServer:
             _send(http, reply.status, {"error": reply.error})
             return
         _head(http, 200, "text/event-stream")
-        for chunk in _chunks(reply):
-            time.sleep(reply.piece_s)
-            http.wfile.write(f"data: {chunk}\n\n".encode())
+        with suppress(ConnectionError):  # the client may leave
+            for chunk in _chunks(reply):
+                time.sleep(reply.piece_s)
+                http.wfile.write(f"data: {chunk}\n\n".encode())
 
 
 def _chunks(reply: Reply) -> Iterator[str]:
