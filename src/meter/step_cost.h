@@ -44,32 +44,37 @@ struct StepCost {
   double Predict(const StepShape& shape) const;  // µs; a step without tokens takes none
 };
 
-// Learns the cost of steps from their measured times: the error of each prediction goes to the
-// coefficients by the share that they have in it (normalized least mean squares on their
-// logarithms' scale, so that none becomes negative). A single step that took far longer than usual,
-// as one during which the machine was busy otherwise, counts as one at the edge of the usual. Not
-// thread-safe; no allocation, a fixed number of operations per step.
+// Learns the cost of steps from their measured times: recursive least squares on relative errors
+// (a Kalman filter whose state drifts slowly), from the defaults of StepCost on. A step that took
+// far longer than usual, as one during which the machine was busy otherwise, counts as one at the
+// edge of the usual. Not thread-safe; no allocation, a fixed number of operations per step.
 class StepCostMeter {
  public:
   // A step of that shape, of at least one token, took `us`.
   void Add(const StepShape& shape, TimeUs us);
 
   const StepCost& cost() const { return cost_; }
-  // What hardly a step of that shape exceeds: the prediction and a margin, which grows with the
-  // errors of late. Cautious as long as few steps are known.
-  double AtMost(const StepShape& shape) const;
-  // Mean error of late of the steps with prompt tokens, and of those without, relative to the
-  // prediction.
-  double error(bool with_prompt) const { return kinds_[with_prompt ? 1 : 0].error; }
+  // A factor: hardly a step with prompt tokens, or without, takes so many times what is predicted.
+  // Large as long as few steps are known, then by how wrong predictions were of late.
+  double Margin(bool with_prompt) const;
+  // What hardly a step of that shape exceeds.
+  double AtMost(const StepShape& shape) const {
+    return Margin(shape.n_prefill > 0) * cost_.Predict(shape);
+  }
 
  private:
-  struct Kind {
-    int64_t n_steps = 0;
-    double error = 0.5;
-  };
+  static constexpr size_t kTerms = 6;
+  using Terms = std::array<double, kTerms>;  // one for each coefficient, in their order
+
+  void Learn(const Terms& terms, double error);
 
   StepCost cost_;
-  std::array<Kind, 2> kinds_;  // without and with prompt tokens
+  Terms factors_ = {1, 1, 1, 1, 1, 1};  // of the defaults: the coefficients
+  std::array<Terms, kTerms> covariance_ = {
+      Terms{1},          Terms{0, 1},          Terms{0, 0, 1},
+      Terms{0, 0, 0, 1}, Terms{0, 0, 0, 0, 1}, Terms{0, 0, 0, 0, 0, 1}};  // of the factors
+  // Mean error of late, relative to the prediction, of steps without and with prompt tokens.
+  std::array<double, 2> errors_ = {0.5, 0.5};
 };
 
 }  // namespace polykv
