@@ -67,6 +67,8 @@ void WriteCounters(const EngineSnapshot& snapshot, PrometheusText* text) {
                 static_cast<double>(counters.pool_hit_tokens));
   text->Counter(Named("prefix_cache_query_tokens_total"), "Prompt tokens of requests with a pool",
                 static_cast<double>(counters.pool_query_tokens));
+  text->Counter(Named("prefill_steps_total"), "Steps of the model that computed prompt tokens",
+                static_cast<double>(counters.n_prefill_steps));
   text->Counter(Named("pool_prefilled_tokens_total"), "Tokens computed to fill pools",
                 static_cast<double>(counters.pool_prefilled_tokens));
   text->Counter(Named("prefix_miss_total"), "Attaches that shared less than the whole pool",

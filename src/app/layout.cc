@@ -63,6 +63,7 @@ Result<EngineConfig> PlanSequences(const LayoutRequest& request, const Options& 
   config.max_pools = MaxPools(request, options);
   config.max_sessions = MaxSessions(request, options, config.max_pools);
   config.prefill_chunk = options.prefill_chunk;
+  config.throttle = options.throttle;
   config.max_waiting = options.max_waiting;
   config.grace_ms = options.grace_ms;
   config.session_idle_ms = options.session_idle_ms;

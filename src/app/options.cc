@@ -51,7 +51,10 @@ constexpr Declaration kDeclarations[] = {
      "waiting requests; more are answered with 503"},
     {"drain-ms", &Options::drain_ms, 0, kDayMs, "how long a stopping server lets streams run on"},
     {"prefill-chunk", &Options::prefill_chunk, 16, 65'536,
-     "prompt tokens per step while other requests decode"},
+     "prompt tokens per step while other requests decode; fewer where a pool's floor asks for it"},
+    {"throttle", &Options::throttle, 0, 1,
+     "while a session is under its pool's floor, requests without a floor and sessions more than "
+     "25 % over theirs let steps pass"},
     {"tps-interval-ms", &Options::tps_interval_ms, 10, kDayMs,
      "time between two events of GET /polykv/tps"},
     {"matmul", &Options::matmul, 0, 1,

@@ -23,6 +23,7 @@ struct Options {
   int32_t prefill_chunk = 256;
   int32_t tps_interval_ms = 500;
   int32_t matmul = 1;
+  bool throttle = false;
   bool isolate_keys = false;
   std::string admin_key;
 

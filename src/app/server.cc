@@ -313,6 +313,7 @@ std::string Server::PropsJson() const {
   props["max_waiting"] = config_.max_waiting;
   props["drain_ms"] = options_.drain_ms;
   props["prefill_chunk"] = config_.prefill_chunk;
+  props["throttle"] = config_.throttle;
   props["matmul"] = own_matmul_ ? "polykv" : "ggml";
   props["default_policy"] = nullptr;
   props["trust"] = options_.isolate_keys ? "per_key" : "shared";

@@ -31,6 +31,7 @@ struct EngineConfig {
   bool clear_idle_slots = false;        // … and leave the cache
   CheckpointLimits checkpoints;         // of each sequence, where the model needs them
   int32_t prefill_chunk = 256;          // prompt tokens per step while others decode
+  bool throttle = false;                // streams over their floor may skip steps for others
   // A share goes on for that long in a step while others decode, at least for a piece of it: at
   // 0.4 µs per cell no token is more than 5 ms late.
   TimeUs share_us = 3'000;

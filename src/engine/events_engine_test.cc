@@ -150,8 +150,8 @@ TEST_F(EventsEngineTest, TellsWhenAFloorBreaksAndWhenItHoldsAgain) {
   Handle first = Spawn(pool, "one");
   Step(20);
   News();
-  Handle plain = Submit({.prompt = "somebody else", .n_predict = 60});
-  Step(40);
+  Handle plain = Submit({.prompt = "s", .n_predict = 80});
+  Step(70);
   EXPECT_EQ(News(), "floor_broken");
   Finish(plain);
   Step(200);

@@ -84,7 +84,8 @@ struct SlotView {
 struct Counters {
   uint64_t n_prompt_processed = 0;
   uint64_t n_prompt_cached = 0;
-  TimeUs prompt_us = 0;  // time of steps that computed prompt tokens
+  TimeUs prompt_us = 0;          // time of steps that computed prompt tokens
+  uint64_t n_prefill_steps = 0;  // those
   uint64_t n_generated = 0;
   uint64_t n_generated_steps = 0;  // without each request's first token
   TimeUs generate_us = 0;          // summed over streams

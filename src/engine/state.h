@@ -18,6 +18,7 @@
 #include "engine/engine.h"
 #include "engine/governor.h"
 #include "engine/host_store.h"
+#include "engine/planner.h"
 #include "engine/sequence_cache.h"
 #include "engine/snapshot.h"
 #include "events/event.h"
@@ -121,6 +122,9 @@ struct EngineState {
   double prefill_us_per_token =
       3'000;  // measured; the start is a guess that the first steps correct
   StepCostMeter step_cost;
+  PrefillDues prefill_dues;      // of prompts and pools
+  PrefillDues embed_dues;        // of embeddings
+  TimeUs under_floor_since = 0;  // with config.throttle: since then a stream is under its floor
 
   StepBatch batch;                     // of the step; kept for its storage
   std::vector<SampleJob> sample_jobs;  // likewise

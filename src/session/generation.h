@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "meter/pace.h"
 #include "meter/rate_window.h"
 #include "session/checkpoint_policy.h"
 #include "session/request.h"
@@ -67,6 +68,7 @@ struct Generation {
   Timings timings;
   AttachReport report;
   RateWindow rate;
+  Pace pace;  // of a stream with a floor
   std::vector<SampledToken> tokens;  // with keep_tokens
   std::vector<std::string> token_texts;
   std::vector<bool> token_delivered;

@@ -5,13 +5,14 @@
 #include <span>
 
 #include "base/check.h"
-#include "engine/planner.h"
+#include "engine/floors.h"
 #include "engine/steps/admit.h"
 #include "engine/steps/checkpoint.h"
 #include "engine/steps/draft.h"
 #include "engine/steps/gate.h"
 #include "engine/steps/materialize.h"
 #include "engine/steps/move_down.h"
+#include "engine/steps/plan_step.h"
 #include "engine/steps/pressure.h"
 #include "engine/steps/retire.h"
 #include "engine/steps/share.h"
@@ -22,137 +23,12 @@ namespace {
 
 using Phase = Generation::Phase;
 
-// A stretch of the batch that belongs to one stream or one pool.
-struct BatchEntry {
-  Generation* generation = nullptr;
-  Materialization* pool = nullptr;  // exactly one of the two is set
-  int32_t n_tokens = 1;
-  int32_t output = -1;  // batch index of the first output, the others follow it; -1: none
-
-  bool decodes() const { return generation != nullptr && generation->phase == Phase::kDecode; }
-  SeqId seq() const { return generation != nullptr ? generation->sequence->id : pool->node->seq; }
-  Pos begin() const {  // of its tokens
-    return generation != nullptr ? generation->sequence->n_tokens() : pool->node->n_materialized;
-  }
-  const AdapterSet& adapters() const {
-    return generation != nullptr ? generation->sequence->origin.adapters
-                                 : pool->node->origin.adapters;
-  }
-};
-
-using Entries = std::vector<BatchEntry>;
-
 // A stream and the batch index whose logits give its next token.
 struct Output {
   Generation* generation;
   int32_t index;
 };
 using Outputs = std::vector<Output>;
-
-// A second micro-batch would take from a window what is behind a draft that may be wrong.
-int32_t MostInStep(const EngineState& state) {
-  const ModelInfo& info = state.backend->info();
-  const bool drafts = std::any_of(state.running.begin(), state.running.end(),
-                                  [](const auto& other) { return !other->draft().empty(); });
-  return drafts && info.n_swa > 0 ? info.n_ubatch : info.n_batch;
-}
-
-PrefillLimits Limits(const EngineState& state, int32_t n_decoding) {
-  const ModelInfo& info = state.backend->info();
-  return {.n_decoding = n_decoding,
-          .n_batch = MostInStep(state),
-          .n_ubatch = info.n_ubatch,
-          .chunk = state.config.prefill_chunk,
-          .us_per_token = state.prefill_us_per_token,
-          .now = state.now()};
-}
-
-bool Works(const EngineState& state, const Generation& generation) {
-  const bool computes = generation.phase == Phase::kDecode || generation.phase == Phase::kPrefill;
-  return computes && HasCells(state, generation.sequence->id);
-}
-
-bool Works(const EngineState& state, const Materialization& pool) {
-  return pool.begun && HasCells(state, pool.node->seq);
-}
-
-// Every adapter set that somebody has work for, maybe several times.
-std::vector<const AdapterSet*> WantedAdapters(const EngineState& state) {
-  std::vector<const AdapterSet*> wanted;
-  for (const auto& generation : state.running) {
-    if (Works(state, *generation)) wanted.push_back(&generation->sequence->origin.adapters);
-  }
-  for (const Materialization& pool : state.materializing) {
-    if (Works(state, pool)) wanted.push_back(&pool.node->origin.adapters);
-  }
-  return wanted;
-}
-
-int32_t CountTokens(std::span<const BatchEntry> entries) {
-  int32_t n = 0;
-  for (const BatchEntry& entry : entries) n += entry.n_tokens;
-  return n;
-}
-
-StepShape ShapeOf(std::span<const BatchEntry> entries) {
-  StepShape shape;
-  for (const BatchEntry& entry : entries) {
-    if (entry.decodes()) {
-      shape.AddDecode(entry.n_tokens, entry.begin());
-    } else {
-      shape.AddPrefill(entry.n_tokens, entry.begin());
-    }
-  }
-  return shape;
-}
-
-Entries PlanStep(EngineState& state) {
-  Entries entries;
-  const std::vector<const AdapterSet*> wanted = WantedAdapters(state);
-  if (wanted.empty()) return entries;
-  const AdapterSet& adapters = state.adapter_turn.Next(wanted);
-  Entries prefills;  // parallel to jobs
-  std::vector<PrefillJob> jobs;
-  for (const Slot& slot : state.slots) {  // in the slots' order, as llama-server
-    Generation* const generation = slot.running;
-    if (generation == nullptr || !Works(state, *generation)) continue;
-    if (generation->sequence->origin.adapters != adapters) continue;
-    if (generation->phase == Phase::kDecode) {
-      entries.push_back(
-          {.generation = generation, .n_tokens = static_cast<int32_t>(generation->next.size())});
-    }
-    if (generation->phase != Phase::kPrefill) continue;
-    prefills.push_back({.generation = generation});
-    EnterStretch(state, *generation);
-    jobs.push_back({.n_left = generation->n_prompt_left(),
-                    .n_done = generation->timings.n_prompt_processed,
-                    .since = generation->timings.t_queued,
-                    .n_to_stop = generation->stretch.end - generation->sequence->n_tokens()});
-  }
-  for (Materialization& pool : state.materializing) {
-    const PoolNode& node = *pool.node;
-    if (!Works(state, pool) || node.origin.adapters != adapters) continue;
-    prefills.push_back({.pool = &pool});
-    const int32_t n_batch = state.backend->info().n_batch;
-    jobs.push_back({.n_left = node.length() - node.n_materialized,
-                    .n_done = node.n_materialized,
-                    .since = pool.since,
-                    .n_to_stop = n_batch - node.n_materialized % n_batch});
-  }
-  const auto n_streams = static_cast<int32_t>(
-      std::count_if(state.running.begin(), state.running.end(), [](const auto& generation) {
-        return generation->phase == Phase::kDecode;  // also those that have to wait for their turn
-      }));
-  const int32_t n_decoding = std::max(n_streams, CountTokens(entries));
-  std::vector<PrefillShare> shares = PlanPrefill(jobs, Limits(state, n_decoding));
-  std::sort(shares.begin(), shares.end(),
-            [](const PrefillShare& a, const PrefillShare& b) { return a.job < b.job; });
-  for (const PrefillShare& share : shares) {
-    entries.push_back(prefills[share.job]);
-    entries.back().n_tokens = share.n_tokens;
-  }
-  return entries;
-}
 
 // Where the entry's next tokens come from.
 std::span<const Token> NextTokens(const BatchEntry& entry) {
@@ -241,6 +117,9 @@ void Verify(EngineState& state, Generation& generation, std::vector<SampledToken
   const bool first = generation.timings.n_generated == 0;
   state.throughput.AddTokens(n_sampled - (first ? 1 : 0), now);
   generation.rate.AddTokens(n_sampled, now);
+  if (const double floor = FloorOf(state, generation); floor > 0 && !first) {
+    generation.pace.AddTokens(n_sampled, now - generation.timings.t_last, floor);
+  }
   if (generation.session != nullptr) CountTokens(state, *generation.session, n_sampled);
   int32_t n_context = generation.sequence->n_tokens() - n_sampled;
   for (SampledToken& token : sampled) {
@@ -335,6 +214,7 @@ void Commit(EngineState& state, std::span<BatchEntry> entries, TimeUs began) {
   if (n_prompt > 0) {
     state.counters.n_prompt_processed += static_cast<uint64_t>(n_prompt);
     state.counters.prompt_us += now - began;
+    ++state.counters.n_prefill_steps;
     constexpr double kAlpha = 0.2;  // of the newest step in the running mean
     const double us = static_cast<double>(now - began) / CountTokens(entries);
     state.prefill_us_per_token += kAlpha * (us - state.prefill_us_per_token);
@@ -359,11 +239,12 @@ void Isolate(EngineState& state, std::span<BatchEntry> entries) {
 void Execute(EngineState& state, std::span<BatchEntry> entries) {
   BuildBatch(entries, state.batch);
   const StepShape shape = ShapeOf(entries);
+  const StepShape decode = DecodesOf(entries);
   const TimeUs began = state.now();
   switch (state.backend->Decode(state.batch)) {
     case DecodeStatus::kOk:
       Commit(state, entries, began);
-      return state.step_cost.Add(shape, state.now() - began);
+      return NoteStep(state, shape, decode, state.now() - began);
     case DecodeStatus::kFailed:
       return Isolate(state, entries);
     case DecodeStatus::kNoRoom:

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/floors.h"
 #include "engine/steps/admit.h"
 #include "engine/steps/pressure.h"
 
@@ -69,11 +70,30 @@ std::optional<Problem> Refusal(const EngineState& state, const SubmitEmbedding& 
   return std::nullopt;
 }
 
+// Prompt tokens for the next batch; 0: the streams that decode leave no room for any.
+int32_t BatchBudget(const EngineState& state) {
+  const ModelInfo& info = state.backend->info();
+  if (state.running.empty()) return info.n_ubatch;
+  const int32_t most = std::min(info.n_ubatch, state.config.prefill_chunk);
+  const std::optional<StepRoom> room = RoomBetween(state, state.embed_dues);
+  if (!room) return most;
+  const Embedding& next = state.embeddings.front();
+  const Pos begin = state.embed_seats.front().n_tokens();
+  const auto n_left =
+      static_cast<int32_t>(next.command.prompts[next.vectors.size()].size()) - begin;
+  const PrefillJob job{.n_left = std::max(n_left, most), .begin = begin};
+  const int32_t chunk = ChunkWithin(*room, {&job, 1}, most);
+  if (info.embeds_in_parts || chunk >= n_left) return chunk;
+  StepShape whole;
+  whole.AddPrefill(n_left, begin);
+  return state.step_cost.AtMost(whole) <= static_cast<double>(room->owed) ? n_left : 0;
+}
+
 // What the head of the queue puts into the next batch.
 std::vector<Part> PlanParts(EngineState& state) {
   const ModelInfo& info = state.backend->info();
-  int32_t budget =
-      state.running.empty() ? info.n_ubatch : std::min(info.n_ubatch, state.config.prefill_chunk);
+  int32_t budget = BatchBudget(state);
+  if (budget == 0) return {};
   int32_t cells =
       state.cache.free() + ReclaimableCells(state, nullptr, nullptr) - StartedCells(state);
   const size_t n_seats = info.unified ? state.embed_seats.size() : 1;
@@ -137,6 +157,7 @@ void Commit(EngineState& state, std::span<const Part> parts, TimeUs began) {
     }
   }
   counters.prompt_us += state.now() - began;
+  ++counters.n_prefill_steps;
   ++counters.n_decode;
   counters.n_busy_slots += state.running.size();
 }
@@ -164,7 +185,7 @@ bool Execute(EngineState& state, std::span<Part> parts) {
   const DecodeStatus status = state.backend->Embed(state.batch);
   if (status == DecodeStatus::kOk) {
     Commit(state, parts, began);
-    state.step_cost.Add(shape, state.now() - began);
+    NoteEmbedStep(state, shape, state.now() - began);
   }
   if (status == DecodeStatus::kFailed) Isolate(state, parts);
   if (status == DecodeStatus::kNoRoom && !ReclaimOnce(state, nullptr, nullptr)) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/floors.h"
 #include "engine/steps/materialize.h"
 #include "engine/steps/pressure.h"
 #include "pool/prefix.h"
@@ -32,7 +33,9 @@ void CoolOldestSession(EngineState& state) {
     if (SequenceCache::SoleCells(session->sequence) == 0) continue;
     if (oldest == nullptr || session->last_active < oldest->last_active) oldest = session.get();
   }
-  if (oldest != nullptr) CoolSession(state, *oldest);
+  if (oldest == nullptr) return;
+  const int64_t n_cells = SequenceCache::SoleCells(oldest->sequence);
+  if (MayCopy(state, n_cells * state.backend->info().bytes_per_cell)) CoolSession(state, *oldest);
 }
 
 void CoolOldestPool(EngineState& state) {
@@ -44,7 +47,9 @@ void CoolOldestPool(EngineState& state) {
     if (!state.host.CanHold(pool->OwnedCells() * state.backend->info().bytes_per_cell)) continue;
     if (oldest == nullptr || pool->last_access < oldest->last_access) oldest = pool.get();
   }
-  if (oldest != nullptr) CoolPool(state, *oldest);
+  if (oldest == nullptr) return;
+  const int64_t n_cells = oldest->OwnedCells();
+  if (MayCopy(state, n_cells * state.backend->info().bytes_per_cell)) CoolPool(state, *oldest);
 }
 
 }  // namespace

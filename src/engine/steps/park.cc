@@ -75,6 +75,7 @@ bool Resume(EngineState& state, Generation& generation) {
   generation.phase = Phase::kDecode;
   const TimeUs parked = state.now() - generation.parked_at;
   generation.rate.Skip(parked);
+  generation.pace.Skip(parked);
   ++state.counters.resumed;
   Record(state, EventKind::kSessionResumed, generation, {{"parked_ms", parked / kUsPerMs}});
   state.changed = true;
