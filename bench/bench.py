@@ -19,6 +19,7 @@ import connections
 import decode
 import fanout
 import fleet
+import floor
 import stall
 import status
 import tree
@@ -30,6 +31,7 @@ BENCHES = {
     "fleet": fleet,
     "decode": decode,
     "stall": stall,
+    "floor": floor,
     "status": status,
     "connections": connections,
     "tree": tree,
