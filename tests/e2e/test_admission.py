@@ -119,6 +119,15 @@ def test_a_saturated_pool_refuses_new_sessions_and_serves_known_ones(
     assert known["known_session"] is True and known["can_admit"] is True
 
 
+def test_no_answer_is_longer_than_the_policy_allows(api: Api, pool: Any, document: str) -> None:
+    set_policy(api, max_tokens_per_request=5)
+    body = {"prompt": prompt(api, document, "first"), "max_tokens": 40, "ignore_eos": True}
+    governed = api.post("/v1/completions", {**body, "pool_id": "shared"})
+    assert governed["usage"]["completion_tokens"] == 5
+    assert governed["choices"][0]["finish_reason"] == "length"
+    assert api.post("/v1/completions", body)["usage"]["completion_tokens"] == 40
+
+
 def test_overcommit_and_plain_requests_pass(api: Api, pool: Any, document: str) -> None:
     set_policy(api)
     first = spawn(api, document, "first")
