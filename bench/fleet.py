@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     python = os.environ.get("POLYKV_PACKAGES_PYTHON")
     parser.add_argument("--python", default=python, required=python is None, help="runs courier")
     parser.add_argument("--workload", type=Path, default=WORKLOAD)
-    parser.add_argument("--floor", type=float, default=40.0, help="tokens per second and session")
+    parser.add_argument("--floor", type=float, default=20.0, help="tokens per second and session")
     parser.add_argument("--keep", type=Path, help="folder for state and reports of both runs")
 
 
