@@ -21,6 +21,7 @@ from opencoti_langgraph.control.errors import (
     ServerError,
     ServerTimeoutError,
     ServerUnreachableError,
+    SessionEndedError,
     SessionNotFoundError,
     UnavailableError,
 )
@@ -28,6 +29,7 @@ from opencoti_langgraph.control.feed import Event
 from opencoti_langgraph.control.wire import (
     Capacity,
     Compaction,
+    EventList,
     ForkOptions,
     Policy,
     PolicyOptions,
@@ -52,6 +54,7 @@ __all__ = [
     "ContextExceededError",
     "ControlClient",
     "Event",
+    "EventList",
     "ForbiddenError",
     "ForkOptions",
     "InvalidRequestError",
@@ -74,6 +77,7 @@ __all__ = [
     "ServerTimeoutError",
     "ServerUnreachableError",
     "Session",
+    "SessionEndedError",
     "SessionNotFoundError",
     "SessionTps",
     "Tps",

@@ -6,12 +6,26 @@ import asyncio
 import functools
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+)
+from contextlib import (
+    AsyncExitStack,
+    ExitStack,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+)
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import httpx
-from httpx_sse import EventSource, SSEError
+from httpx_sse import EventSource, ServerSentEvent, SSEError
 
 from opencoti_langgraph.control import operations
 from opencoti_langgraph.control.errors import (
@@ -22,7 +36,7 @@ from opencoti_langgraph.control.errors import (
     error_of,
 )
 from opencoti_langgraph.control.feed import Event, Feed
-from opencoti_langgraph.control.steps import Request, Sleep, Step, Steps
+from opencoti_langgraph.control.steps import Request, Sleep, Steps
 from opencoti_langgraph.control.wire import Tps
 
 P = ParamSpec("P")
@@ -98,6 +112,7 @@ class ControlClient:
     end_session = blocking(operations.end_session)
     end_all_sessions = blocking(operations.end_all_sessions)
     tps = blocking(operations.tps)
+    events = blocking(operations.events)
     limits = blocking(operations.limits)
     props = blocking(operations.props)
     tokenize = blocking(operations.tokenize)
@@ -122,6 +137,7 @@ class ControlClient:
     aend_session = awaitable(operations.end_session)
     aend_all_sessions = awaitable(operations.end_all_sessions)
     atps = awaitable(operations.tps)
+    aevents = awaitable(operations.events)
     alimits = awaitable(operations.limits)
     aprops = awaitable(operations.props)
     atokenize = awaitable(operations.tokenize)
@@ -141,8 +157,10 @@ class ControlClient:
     def watch_events(
         self, *, last_event_id: str | None = None, reconnect: bool = True
     ) -> Iterator[Event]:
-        """What happens on the server, from now on or behind `last_event_id`. A connection that
-        breaks is made again and misses nothing, or else says so with a `reset` event."""
+        """What happens on the server, behind `last_event_id` or from now on: then a `reset` event
+        comes first, with a snapshot. A connection that breaks is made again and misses nothing, or
+        else says so with another `reset`.
+        """
         return self._follow(Feed("/polykv/events", last_event_id, reconnect))
 
     def awatch_events(
@@ -150,13 +168,18 @@ class ControlClient:
     ) -> AsyncGenerator[Event, None]:
         return self._afollow(Feed("/polykv/events", last_event_id, reconnect))
 
-    def run(self, steps: Steps[T]) -> T:
-        """Carries out a rule, blocking."""
+    def run(self, steps: Generator[Any, Any, T], perform: Callable[[Any], Any] | None = None) -> T:
+        """Carries out a rule, blocking. `perform` does its steps but for pauses; None: `send`."""
+        perform = perform or self.send
         try:
             step = next(steps)
             while True:
                 try:
-                    result = self._do(step)
+                    result = None
+                    if isinstance(step, Sleep):
+                        time.sleep(step.seconds)
+                    else:
+                        result = perform(step)
                 except OpencotiError as error:
                     step = steps.throw(error)
                 else:
@@ -164,13 +187,22 @@ class ControlClient:
         except StopIteration as end:
             return cast(T, end.value)
 
-    async def arun(self, steps: Steps[T]) -> T:
+    async def arun(
+        self,
+        steps: Generator[Any, Any, T],
+        perform: Callable[[Any], Awaitable[Any]] | None = None,
+    ) -> T:
         """Carries out a rule on the running event loop."""
+        perform = perform or self.asend
         try:
             step = next(steps)
             while True:
                 try:
-                    result = await self._ado(step)
+                    result = None
+                    if isinstance(step, Sleep):
+                        await asyncio.sleep(step.seconds)
+                    else:
+                        result = await perform(step)
                 except OpencotiError as error:
                     step = steps.throw(error)
                 else:
@@ -179,9 +211,38 @@ class ControlClient:
             return cast(T, end.value)
 
     @contextmanager
-    def open_events(self, request: Request) -> Iterator[Iterator[Any]]:
-        """The server-sent events of one answer, while the context lasts: leaving it ends the
-        connection, and with it what the server does for it."""
+    def stream(self, steps: Steps[Any]) -> Iterator[Iterator[ServerSentEvent]]:
+        """The events of the answer that a rule ends with, while the context lasts: as open_events,
+        but after as many tries as the rule makes.
+        """
+        with ExitStack() as stack:
+            yield self.run(steps, lambda request: stack.enter_context(self.open_events(request)))
+
+    @asynccontextmanager
+    async def astream(self, steps: Steps[Any]) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
+        async with AsyncExitStack() as stack:
+
+            def enter(request: Request) -> Awaitable[Any]:
+                return stack.enter_async_context(self.aopen_events(request))
+
+            yield await self.arun(steps, enter)
+
+    def send(self, request: Request) -> Any:
+        """The JSON of the answer."""
+        with self._failures(), httpx.Client(**self._settings(request)) as http:
+            return _answer(http.request(**self._arguments(request)))
+
+    async def asend(self, request: Request) -> Any:
+        with self._failures():
+            async with httpx.AsyncClient(**self._settings(request)) as http:
+                return _answer(await http.request(**self._arguments(request)))
+
+    @contextmanager
+    def open_events(self, request: Request) -> Iterator[Iterator[ServerSentEvent]]:
+        """The events of one request's answer, while the context lasts.
+
+        Leaving it ends the connection, and with it what the server does for it.
+        """
         with (
             self._failures(),
             httpx.Client(**self._settings(request)) as http,
@@ -193,7 +254,7 @@ class ControlClient:
             yield EventSource(response).iter_sse()
 
     @asynccontextmanager
-    async def aopen_events(self, request: Request) -> AsyncIterator[AsyncIterator[Any]]:
+    async def aopen_events(self, request: Request) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
         with self._failures():
             async with (
                 httpx.AsyncClient(**self._settings(request)) as http,
@@ -231,19 +292,6 @@ class ControlClient:
             except OpencotiError as error:
                 failure = error
             pause = feed.pause_after(failure)
-
-    def _do(self, step: Step) -> Any:
-        if isinstance(step, Sleep):
-            return time.sleep(step.seconds)
-        with self._failures(), httpx.Client(**self._settings(step)) as http:
-            return _answer(http.request(**self._arguments(step)))
-
-    async def _ado(self, step: Step) -> Any:
-        if isinstance(step, Sleep):
-            return await asyncio.sleep(step.seconds)
-        with self._failures():
-            async with httpx.AsyncClient(**self._settings(step)) as http:
-                return _answer(await http.request(**self._arguments(step)))
 
     def _settings(self, request: Request) -> dict[str, Any]:
         # A connection per request: a kept one may be closed by the server just when it is used

@@ -86,6 +86,10 @@ class SessionNotFoundError(NotFoundError):
     """No such session."""
 
 
+class SessionEndedError(OpencotiError, ModelInvalidRequestError):
+    """Somebody ended the session while the request was open."""
+
+
 class ConflictError(OpencotiError, ModelInvalidRequestError):
     """409: the name belongs to other tokens, or the pool still has children."""
 
@@ -121,6 +125,7 @@ _BY_TYPE: dict[str, type[OpencotiError]] = {
     "exceed_context_size_error": ContextExceededError,
     "pool_not_found": PoolNotFoundError,
     "session_not_found": SessionNotFoundError,
+    "session_ended": SessionEndedError,
     "prefix_mismatch": PrefixMismatchError,
     "pool_saturated": PoolSaturatedError,
 }

@@ -18,7 +18,7 @@ SILENCE_S = 60.0
 
 
 class Event(TypedDict):
-    """One event of the server. `id` resumes a stream behind it."""
+    """One event of the server. `type` is its kind; `id` resumes a stream behind it."""
 
     type: str
     data: dict[str, Any]

@@ -18,6 +18,7 @@ from opencoti_langgraph.control.steps import Request, Sleep, Steps
 from opencoti_langgraph.control.wire import (
     Capacity,
     Compaction,
+    EventList,
     ForkOptions,
     Policy,
     PolicyOptions,
@@ -199,6 +200,12 @@ def end_all_sessions() -> Steps[int]:
 def tps() -> Steps[Tps]:
     """Every session's live tokens per second, now."""
     return cast(Tps, (yield Request("GET", "/polykv/tps", params={"once": 1})))
+
+
+def events(last_event_id: str | None = None) -> Steps[EventList]:
+    """What happened behind this event, or all that the server remembers."""
+    params = {"once": 1, **_given(last_event_id=last_event_id)}
+    return cast(EventList, (yield Request("GET", "/polykv/events", params=params)))
 
 
 def limits() -> Steps[dict[str, Any]]:

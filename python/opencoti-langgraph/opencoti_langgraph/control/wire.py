@@ -221,6 +221,15 @@ class Tps(TypedDict):
     sessions: list[SessionTps]
 
 
+class EventList(TypedDict):
+    """Events in order. With `gap`, some before them are not remembered any more."""
+
+    ts: int
+    last_event_id: str
+    gap: bool
+    events: list[dict[str, Any]]
+
+
 class Compaction(TypedDict):
     """What compact_by_refork did."""
 

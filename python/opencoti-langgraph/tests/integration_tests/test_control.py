@@ -88,6 +88,20 @@ def test_compaction_changes_the_pool_and_releases_the_old_one(client: ControlCli
     assert left == [root["pool_id"], done["pool"]["pool_id"]]
 
 
+def test_events_are_told_once_and_behind_a_break(client: ControlClient) -> None:
+    stream = client.watch_events()
+    begin = next(stream)
+    assert begin["type"] == "reset"
+    assert begin["data"]["snapshot"]["pools"] == []
+    client.create_pool(messages=SYSTEM, name="geography")
+    created = next(stream)
+    assert (created["type"], created["data"]["name"]) == ("pool_created", "geography")
+    sealed = next(client.watch_events(last_event_id=created["id"]))
+    assert sealed["type"] == "pool_sealed"
+    since = client.events(begin["id"])
+    assert [event["kind"] for event in since["events"]] == ["pool_created", "pool_sealed"]
+
+
 def test_many_ask_at_once_on_one_loop(client: ControlClient) -> None:
     async def first() -> int:
         async with aclosing(client.awatch_tps()) as reports:

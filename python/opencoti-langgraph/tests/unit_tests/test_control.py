@@ -26,6 +26,7 @@ from opencoti_langgraph.control import (
     PrefixMismatchError,
     ServerError,
     ServerUnreachableError,
+    SessionEndedError,
     UnavailableError,
 )
 from opencoti_langgraph.control import operations as rules
@@ -102,6 +103,7 @@ def test_a_session_that_is_gone_has_ended(server: ScriptedServer, call: Call) ->
         (problem(401, "authentication_error"), AuthenticationError),
         (problem(404, "pool_not_found"), PoolNotFoundError),
         (problem(404, "not_found_error"), NotFoundError),
+        (problem(410, "session_ended"), SessionEndedError),
         (problem(409, "name_taken"), ConflictError),
         (problem(409, "prefix_mismatch", mismatch_pos=3), PrefixMismatchError),
         (problem(429, "pool_saturated"), PoolSaturatedError),
