@@ -23,13 +23,17 @@ ARROWS = {
     "events": "base",
     "engine": "base kv pool session meter admission metrics events",
     "llama": "base kv",
-    "matmul": "base",
+    "attention": "base",
+    "hook": "base",
+    "attention/ggml": "base attention hook",
+    "matmul": "base hook",
     "api/protocol": "base kv pool session meter admission metrics events engine",
     "api": "base kv pool session meter admission metrics events engine api/protocol",
-    "app": "base kv pool session meter admission metrics events engine llama matmul api/protocol api",
+    "app": "base kv pool session meter admission metrics events engine llama matmul attention/ggml"
+    " api/protocol api",
 }
 # Where llama.cpp's headers may be included, and those of its server among them.
-LLAMA_FOLDERS = {"llama", "matmul", "api/protocol"}
+LLAMA_FOLDERS = {"llama", "hook", "attention/ggml", "matmul", "api/protocol"}
 SERVER_FOLDERS = {"api/protocol"}
 # Where the time may be read. Elsewhere it is a parameter.
 CLOCK_FOLDERS = {"base", "app"}

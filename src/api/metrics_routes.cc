@@ -91,6 +91,12 @@ void WriteCounters(const EngineSnapshot& snapshot, PrometheusText* text) {
                 static_cast<double>(counters.cancelled));
 }
 
+void WriteAttention(const AttentionCounts& counts, PrometheusText* text) {
+  text->Counter(Named("attention_operations_total"), "Attention operations, by whose kernel",
+                {{.labels = {{"kernel", "polykv"}}, .value = static_cast<double>(counts.polykv)},
+                 {.labels = {{"kernel", "ggml"}}, .value = static_cast<double>(counts.ggml)}});
+}
+
 HttpResponse Metrics(const Services& services, const HttpRequest& request,
                      ServerMetrics* server_metrics) {
   if (const auto refused = CheckAdmin(request)) return ProblemResponse(*refused);
@@ -107,6 +113,7 @@ HttpResponse Metrics(const Services& services, const HttpRequest& request,
   PrometheusText text;
   WriteGauges(*snapshot, &text);
   WriteCounters(*snapshot, &text);
+  WriteAttention(services.attention_counts(), &text);
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4";
   response.headers["Process-Start-Time-Unix"] = std::to_string(services.started_unix_s);

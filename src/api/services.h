@@ -26,6 +26,12 @@ struct SleepingModel {
   std::shared_ptr<const EngineSnapshot> snapshot;  // the last one
 };
 
+// Attention operations since the process began: by our kernel, and by ggml.
+struct AttentionCounts {
+  int64_t polykv = 0;
+  int64_t ggml = 0;
+};
+
 // Constant from the moment the HTTP server is ready, except where said; what it points to outlives
 // that server.
 struct Services {
@@ -39,12 +45,13 @@ struct Services {
   int64_t event_log_id = 0;          // tells logs apart
   TimeUs tps_interval_us = 500'000;  // between two events of GET /polykv/tps
   AccessRules access;
-  const ServerTools* tools = nullptr;  // null: none are offered
+  const ServerTools* tools = nullptr;                 // null: none are offered
+  std::function<AttentionCounts()> attention_counts;  // any thread
 
   // Of the loaded model: for holders of the gate who found it loaded, and constant for them.
   Engine* engine = nullptr;
   const ServedModel* model = nullptr;
-  std::string polykv_props = "{}";  // JSON object: opencoti.polykv of GET /props
+  std::function<std::string()> polykv_props;  // JSON object: opencoti.polykv of GET /props
   // Of the unloaded one: for those who found it unloaded.
   SleepingModel asleep;
 

@@ -55,7 +55,7 @@ HttpResponse ChangeProps(const Services& services, const HttpRequest& request) {
 HttpResponse Props(const Services& services) {
   const ModelGate::Glance glance = services.gate->Look();
   return JsonTextResponse(
-      glance.loaded ? services.model->PropsBody(services.polykv_props, /*is_sleeping=*/false)
+      glance.loaded ? services.model->PropsBody(services.polykv_props(), /*is_sleeping=*/false)
                     : services.asleep.props);
 }
 

@@ -26,6 +26,7 @@ struct Declaration {
   int32_t max;
   const char* help;
   bool Options::* given = nullptr;
+  std::string_view choices = {};  // of a text: what it may be, separated by |
 };
 
 constexpr Declaration kDeclarations[] = {
@@ -59,6 +60,10 @@ constexpr Declaration kDeclarations[] = {
      "time between two events of GET /polykv/tps"},
     {"matmul", &Options::matmul, 0, 1,
      "1: multiply Q4_1 weights by our own kernel, with the same bits; 0: by ggml's"},
+    {"attention", &Options::attention, 1, kMaxText,
+     "auto, on or off: compute attention by our own kernel, which reads each cell once for all "
+     "streams that see it; auto: where that is faster than ggml's",
+     nullptr, "auto|on|off"},
     {"isolate-keys", &Options::isolate_keys, 0, 1,
      "every API key has pools, sessions, streams and reuse of its own, and sees nobody else's"},
     {"admin-key", &Options::admin_key, 1, kMaxText,
@@ -99,11 +104,24 @@ std::string Range(const Declaration& declaration) {
   return std::to_string(declaration.min) + " to " + std::to_string(declaration.max);
 }
 
+bool IsAmong(std::string_view choices, std::string_view text) {
+  while (true) {
+    const size_t end = choices.find('|');
+    if (choices.substr(0, end) == text) return true;
+    if (end == std::string_view::npos) return false;
+    choices.remove_prefix(end + 1);
+  }
+}
+
 std::optional<Problem> SetText(const Declaration& declaration, const std::string& shown,
                                std::string_view text, Options* options) {
   const auto length = static_cast<int32_t>(std::min<size_t>(text.size(), kMaxText + 1));
   if (length < declaration.min || length > declaration.max) {
     return BadOption(shown + " needs " + Range(declaration) + " bytes");
+  }
+  if (!declaration.choices.empty() && !IsAmong(declaration.choices, text)) {
+    return BadOption(shown + " is one of " + std::string(declaration.choices) + ", not '" +
+                     std::string(text) + "'");
   }
   ValueIn<std::string>(options, declaration) = text;
   return std::nullopt;
@@ -181,11 +199,18 @@ std::string OptionsHelp() {
   std::string help = "\n----- PolyKV params -----\n\n";
   for (const Declaration& declaration : kDeclarations) {
     std::string line = std::string(kPrefix) + declaration.name;
-    if (!Is<bool>(declaration)) line += Is<std::string>(declaration) ? " TEXT" : " N";
+    if (!declaration.choices.empty()) {
+      line += " " + std::string(declaration.choices);
+    } else if (!Is<bool>(declaration)) {
+      line += Is<std::string>(declaration) ? " TEXT" : " N";
+    }
     line.resize(std::max(line.size() + 1, kHelpColumn), ' ');
     line += declaration.help;
     const int32_t value = Is<int32_t>(declaration) ? ValueIn<int32_t>(&defaults, declaration) : -1;
     if (value >= 0) line += " (default: " + std::to_string(value) + ")";
+    if (!declaration.choices.empty()) {
+      line += " (default: " + ValueIn<std::string>(&defaults, declaration) + ")";
+    }
     help += line + "\n" + std::string(kHelpColumn, ' ') + "(env: " + EnvName(declaration) + ")\n";
   }
   return help;

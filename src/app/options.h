@@ -24,6 +24,7 @@ struct Options {
   int32_t tps_interval_ms = 500;
   int32_t matmul = 1;
   bool throttle = false;
+  std::string attention = "off";  // auto, on or off
   bool isolate_keys = false;
   std::string admin_key;
 

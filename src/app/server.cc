@@ -28,7 +28,8 @@ constexpr size_t kMaxConnections = 4096;
 constexpr size_t kOtherFiles = 512;  // open besides, refused connections among them
 constexpr milliseconds kPoll{50};
 constexpr int64_t kMiB = 1024 * 1024;
-constexpr int kFlushRounds = 40;  // rounds of kPoll for last events to reach their clients
+constexpr float kTrialTolerance = 0.05F;  // ggml's attention rounds to half precision
+constexpr int kFlushRounds = 40;          // rounds of kPoll for last events to reach their clients
 
 // How many files the process may have open, after raising that as far as it may.
 size_t OpenFileLimit() {
@@ -161,6 +162,7 @@ Server::Server(const ServerParams& params, const Options& options,
     : params_(params),
       options_(options),
       predict_(std::move(predict)),
+      attention_(InstallAttention()),
       layout_(Layout(params)),
       gate_({.idle_us = IdleUs(*params.params),
              .is_quiet = [this] { return IsQuiet(); },
@@ -188,6 +190,8 @@ std::optional<Problem> Server::Boot() {
   services_.events_wall = services_.Wall();
   services_.access = Access(*params_.params);
   services_.tools = tools_.get();
+  services_.attention_counts = [this] { return CountAttention(); };
+  services_.polykv_props = [this] { return PropsJson(); };
   AddRoutes(&http_, &services_);
   if (predict_.has_value()) {
     if (std::optional<Problem> problem = AddPredictRoutes(&http_, *predict_)) return problem;
@@ -234,7 +238,7 @@ bool Server::IsQuiet() const {
 }
 
 void Server::Unload() {
-  services_.asleep = {.props = model_->PropsBody(services_.polykv_props, /*is_sleeping=*/true),
+  services_.asleep = {.props = model_->PropsBody(PropsJson(), /*is_sleeping=*/true),
                       .models = model_->ModelsBody(UnixMs() / 1000),
                       .endpoint_metrics = model_->endpoint_metrics(),
                       .snapshot = engine_->Snapshot()};
@@ -250,6 +254,7 @@ std::optional<Problem> Server::LoadModel() {
       LlamaBackend::Load(std::move(params), config_.n_seq_max(), config_.max_pools > 0);
   if (!backend.ok()) return backend.problem();
   backend_ = std::move(backend.value());
+  ChooseAttention();
   config_.n_ctx_plain = PlainContext(layout_, backend_->info());
   config_.n_ctx_session = SessionContext(backend_->info());
   config_.adapters = AdaptersAtStart(backend_->params());
@@ -261,6 +266,22 @@ std::optional<Problem> Server::LoadModel() {
     LogDebug("idle slots go to the prompt cache: __TEST_TAG_CACHE_IDLE_SLOTS_ENABLED__");
   }
   return std::nullopt;
+}
+
+void Server::ChooseAttention() {
+  if (attention_ == nullptr || options_.attention == "off") return;
+  attention_->on = true;
+  if (options_.attention == "on") return;
+  const std::optional<AttentionTrial> trial =
+      TryAttention(backend_->params().cpuparams.n_threads, clock_);
+  if (trial.has_value()) {
+    attention_->on = trial->ours_us < trial->ggml_us && trial->difference < kTrialTolerance;
+  }
+}
+
+AttentionCounts Server::CountAttention() const {
+  if (attention_ == nullptr) return {};
+  return {.polykv = attention_->n_ours, .ggml = attention_->n_ggml};
 }
 
 std::optional<Problem> Server::StartEngine() {
@@ -285,7 +306,6 @@ std::optional<Problem> Server::StartEngine() {
   engine_->Start();
   services_.engine = engine_.get();
   services_.model = model_.get();
-  services_.polykv_props = PropsJson();
   return std::nullopt;
 }
 
@@ -315,6 +335,11 @@ std::string Server::PropsJson() const {
   props["prefill_chunk"] = config_.prefill_chunk;
   props["throttle"] = config_.throttle;
   props["matmul"] = own_matmul_ ? "polykv" : "ggml";
+  const AttentionCounts counts = CountAttention();
+  const bool own_attention = attention_ != nullptr && attention_->on;
+  props["attention"] = {{"kernel", own_attention ? "polykv" : "ggml"},
+                        {"instructions", Name(BestInstructionSet())},
+                        {"operations", {{"polykv", counts.polykv}, {"ggml", counts.ggml}}}};
   props["default_policy"] = nullptr;
   props["trust"] = options_.isolate_keys ? "per_key" : "shared";
   return JsonText(props);

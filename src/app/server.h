@@ -17,6 +17,7 @@
 #include "app/layout.h"
 #include "app/options.h"
 #include "app/signal_pipe.h"
+#include "attention/ggml/attention_operator.h"
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "events/event_log.h"
@@ -49,13 +50,16 @@ class Server {
   std::optional<Problem> StartEngine();
   void FreeModel();
   void Drain(SignalPipe* signals);
+  void ChooseAttention();
+  AttentionCounts CountAttention() const;
   std::string PropsJson() const;
 
   const ServerParams params_;
   const Options options_;
   const std::optional<PredictConfig> predict_;
   bool own_matmul_ = false;  // Q4_1 products run on our kernel
-  LayoutRequest layout_;     // constant after Boot
+  AttentionSwitch* const attention_;
+  LayoutRequest layout_;  // constant after Boot
   EngineConfig config_;
   SteadyClock clock_;
   std::unique_ptr<LlamaBackend> backend_;

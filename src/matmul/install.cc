@@ -10,8 +10,8 @@
 #include "ggml-backend.h"
 #include "ggml-cpu.h"
 #include "ggml.h"
+#include "hook/operators.h"
 #include "matmul/q4_1_product.h"
-#include "traits.h"
 
 extern "C" void ggml_barrier(struct ggml_threadpool* pool);  // ggml-cpu-impl.h
 
@@ -54,8 +54,10 @@ struct Work {
   }
 };
 
-class MatmulTraits final : public ggml::cpu::tensor_traits {
+class MatmulOperator final : public Operator {
  public:
+  bool Takes(const ggml_tensor& op) const override { return IsOurs(op); }
+
   bool work_size(int /*n_threads*/, const ggml_tensor* op, size_t& size) override {
     size = Work::Bytes(*op);
     return true;
@@ -79,17 +81,6 @@ class MatmulTraits final : public ggml::cpu::tensor_traits {
                   static_cast<float*>(op->data), static_cast<int64_t>(op->nb[1] / sizeof(float)));
     }
   }
-};
-
-class MatmulBufferType final : public ggml::cpu::extra_buffer_type {
- public:
-  bool supports_op(ggml_backend_dev_t, const ggml_tensor*) override { return false; }
-  ggml::cpu::tensor_traits* get_tensor_traits(const ggml_tensor* op) override {
-    return IsOurs(*op) ? &traits_ : nullptr;
-  }
-
- private:
-  MatmulTraits traits_;
 };
 
 // A product that is long enough to show another rounding anywhere.
@@ -131,31 +122,9 @@ bool TrialHasGgmlsBits() {
 }
 
 bool Install() {
-  ggml_cpu_init();
-  if (!CanMultiplyQ41() || !TrialHasGgmlsBits()) return false;
-  ggml_backend_reg_t const registry = ggml_backend_cpu_reg();
-  ggml_backend_dev_t const device = ggml_backend_reg_dev_get(registry, 0);
-  // What the model loader may put weights into is settled by the first question: ours must not be
-  // among it.
-  const auto list_for_weights = reinterpret_cast<ggml_backend_dev_get_extra_bufts_t>(
-      ggml_backend_reg_get_proc_address(registry, "ggml_backend_dev_get_extra_bufts"));
-  if (list_for_weights == nullptr) return false;
-  list_for_weights(device);
-
-  static MatmulBufferType context;
-  static ggml_backend_buffer_type type = {
-      .iface = {.get_name = [](ggml_backend_buffer_type_t) { return "PolyKV"; },
-                .alloc_buffer = [](ggml_backend_buffer_type_t, size_t) -> ggml_backend_buffer_t {
-                  return nullptr;
-                },
-                .get_alignment = [](ggml_backend_buffer_type_t) { return kAlignment; },
-                .get_max_size = nullptr,
-                .get_alloc_size = nullptr,
-                .is_host = nullptr},
-      .device = device,
-      .context = &context,
-  };
-  ggml_backend_cpu_get_extra_buffer_types().push_back(&type);
+  if (!CanAddOperators() || !CanMultiplyQ41() || !TrialHasGgmlsBits()) return false;
+  static MatmulOperator matmul;
+  AddOperator(&matmul);
   return true;
 }
 

@@ -1,5 +1,4 @@
-// Puts our products under ggml, which asks each of its "extra buffer types" before it computes an
-// operation itself; llama.cpp and its models stay as they are.
+// Puts our products under ggml.
 #pragma once
 
 namespace polykv {
