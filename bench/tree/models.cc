@@ -30,6 +30,8 @@ std::unique_ptr<LlamaBackend> LoadModelOrExit(const ModelOptions& options) {
   params.n_ctx = options.n_ctx;
   params.kv_unified = true;
   params.warmup = false;
+  params.cache_type_k = options.cache_type;
+  params.cache_type_v = options.cache_type;
   params.fit_params = false;
   params.flash_attn_type =
       options.flash_attention ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;

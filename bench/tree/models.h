@@ -15,6 +15,7 @@ struct ModelOptions {
   int32_t n_ctx = 0;
   int32_t n_seq_max = 0;
   bool flash_attention = true;
+  ggml_type cache_type = GGML_TYPE_F16;
 };
 
 // On all cores, in a unified cache; ends the program with a message if it cannot be loaded.
