@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import attention
 import connections
 import decode
 import fanout
@@ -35,6 +36,7 @@ BENCHES = {
     "status": status,
     "connections": connections,
     "tree": tree,
+    "attention": attention,
 }
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -69,6 +69,16 @@ TEST(OptionsTest, FlagsNeedNoValueAndTextsAreTaken) {
   EXPECT_FALSE(Parse({"--polykv-admin-key="}).ok());
 }
 
+TEST(OptionsTest, AChoiceIsOneOfItsWords) {
+  EXPECT_EQ(Parse({}).value().options.attention, "off");
+  for (const char* word : {"auto", "on", "off"}) {
+    EXPECT_EQ(Parse({"--polykv-attention", word}).value().options.attention, word);
+  }
+  for (const char* word : {"", "o", "of", "auto|on", "1"}) {
+    EXPECT_FALSE(Parse({"--polykv-attention", word}).ok()) << word;
+  }
+}
+
 TEST(OptionsTest, KeysThatCannotBeIsolatedAreRefused) {
   const std::vector<std::string> keys = {"a", "b"};
   EXPECT_FALSE(CheckKeys({}, {}).has_value());
@@ -89,7 +99,8 @@ TEST(OptionsTest, HelpShowsEveryFlagAndDefault) {
   const std::string help = OptionsHelp();
   for (const char* text :
        {"--polykv-max-pools N", "(default: 16)", "POLYKV_SESSION_IDLE_MS", "--polykv-drain-ms N",
-        "(default: 30000)", "--polykv-isolate-keys ", "--polykv-admin-key TEXT"}) {
+        "(default: 30000)", "--polykv-isolate-keys ", "--polykv-admin-key TEXT",
+        "--polykv-attention auto|on|off", "(default: off)"}) {
     EXPECT_NE(help.find(text), std::string::npos) << text;
   }
 }

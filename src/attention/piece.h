@@ -1,6 +1,8 @@
 // One piece of a call: a block's rows of some key heads over a chunk of the cells.
 #pragma once
 
+#include <utility>
+
 #include "attention/dense_tile.h"
 #include "attention/listed_cells.h"
 
@@ -30,7 +32,8 @@ class PieceWorker {
                   static_cast<size_t>(g_.rows() * call_.value_size) * sizeof(float));
     }
     ComputeTiles(range);
-    for (int64_t token = 0; token < block_.n_tokens; ++token) ComputeToken(token, range);
+    for (int64_t token = 0; token < block_.n_tokens; ++token) ListToken(token, range);
+    ComputePending();
   }
 
   const Block& block() const { return block_; }
@@ -95,28 +98,39 @@ class PieceWorker {
   }
 
   // What the token sees in tiles that are not computed as a whole for it.
-  void ComputeToken(int64_t token, const TileRange& range) {
-    list_.token = block_.first_token + token;
-    list_.n = 0;
+  void ListToken(int64_t token, const TileRange& range) {
+    list_.token = token;
     for (int64_t i = range.first; i < range.last; ++i) {
       const int64_t tile = scratch_.active[i];
       if ((scratch_.ways[tile].dense_tokens >> token & 1) != 0) continue;
       for (uint64_t open = OpenCells(tile)[token]; open != 0; open &= open - 1) {
         list_.cells[list_.n++] = static_cast<int32_t>(tile * kTile + FirstBit(open));
-        if (list_.n == kTile) Flush(token);
+        if (list_.n == kTile) EndList();
       }
     }
-    if (list_.n > 0) Flush(token);
+    if (list_.n > 0) EndList();
   }
 
-  void Flush(int64_t token) {
+  // A list is computed when the next one has been asked for.
+  void EndList() {
+    const int64_t last_head = first_head_ + n_heads_;
+    FetchList(call_.keys, list_, first_head_, last_head);
+    FetchList(call_.values, list_, first_head_, last_head);
+    ComputePending();
+    std::swap(list_, pending_);
+    list_.token = pending_.token;
+  }
+
+  void ComputePending() {
+    if (pending_.n == 0) return;
+    const int64_t token = block_.first_token + pending_.token;
     const auto* const mask = reinterpret_cast<const uint16_t*>(
-        call_.mask + static_cast<size_t>(list_.token) * call_.mask_stride);
+        call_.mask + static_cast<size_t>(token) * call_.mask_stride);
     for (int64_t h = 0; h < n_heads_; ++h) {
-      ComputeList(call_, list_, biased_ ? mask : nullptr, first_head_ + h, token * g_.group,
-                  scratch_, partials_[h]);
+      ComputeList(call_, pending_, token, biased_ ? mask : nullptr, first_head_ + h, scratch_,
+                  partials_[h]);
     }
-    list_.n = 0;
+    pending_.n = 0;
   }
 
   const AttentionCall& call_;
@@ -130,6 +144,7 @@ class PieceWorker {
   bool queries_ready_ = false;
   Partial partials_[kMaxPieceHeads];
   CellList list_;
+  CellList pending_;
 };
 
 }  // namespace polykv::POLYKV_ISA
