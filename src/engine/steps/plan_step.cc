@@ -1,7 +1,9 @@
 #include "engine/steps/plan_step.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "engine/batch_order.h"
 #include "engine/floors.h"
 #include "engine/planner.h"
 #include "engine/steps/checkpoint.h"
@@ -62,7 +64,16 @@ void Throttle(EngineState& state, Entries& entries) {
   std::erase_if(entries, [&](const BatchEntry&) { return skips[i++]; });
 }
 
-// Of the streams that decode, in the slots' order as in llama-server.
+// Streams that share cells next to each other, else as they were.
+void PutSharersTogether(Entries& entries) {
+  std::vector<const Sequence*> sequences;
+  for (const BatchEntry& entry : entries) sequences.push_back(entry.generation->sequence);
+  Entries ordered;
+  for (const size_t i : OrderBySharing(sequences)) ordered.push_back(entries[i]);
+  entries = std::move(ordered);
+}
+
+// Of the streams that decode: those without a pool in the slots' order, as in llama-server.
 Entries PlanDecodes(EngineState& state, const AdapterSet& adapters) {
   Entries entries;
   for (const Slot& slot : state.slots) {
@@ -73,6 +84,7 @@ Entries PlanDecodes(EngineState& state, const AdapterSet& adapters) {
         {.generation = generation, .n_tokens = static_cast<int32_t>(generation->next.size())});
   }
   Throttle(state, entries);
+  PutSharersTogether(entries);
   return entries;
 }
 
