@@ -9,6 +9,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "attention/kernels.h"
@@ -81,6 +82,15 @@ class Example {
       for (int64_t cell = 0; cell < shape_.n_cells; ++cell) {
         Mask(token, cell) = mask_of(token, cell);
       }
+    }
+  }
+
+  // The cell's keys and values become no numbers.
+  void Spoil(int64_t cell) {
+    for (const auto& [bytes, size] :
+         {std::pair(&key_bytes_, shape_.key_size), std::pair(&value_bytes_, shape_.value_size)}) {
+      const auto row = static_cast<size_t>(shape_.n_kv_heads * size) * sizeof(uint16_t);
+      std::memset(bytes->data() + static_cast<size_t>(cell) * row, 0x7F, row);
     }
   }
 
@@ -330,6 +340,23 @@ TEST_P(AttentionTest, FarScoresDoNotOverflow) {
   example.Mask(1, 200) = kMasked;
   for (int64_t cell = 128; cell < 256; ++cell) example.Mask(2, cell) = kMasked;
   ExpectExact(example, "far", 1e-4);  // a float's last bit of such a score
+}
+
+TEST_P(AttentionTest, WhatIsNoNumberReachesOnlyThoseWhoSeeIt) {
+  Example example({.n_tokens = 16, .n_cells = 256}, &random_);
+  example.SetMask(
+      [](int64_t token, int64_t cell) { return cell == 40 && token != 3 ? kMasked : 0.0; });
+  example.Spoil(40);
+  const std::vector<float> out = example.Run(kernel_, 1);
+  const std::vector<double> exact = example.Exact();
+  const auto row = static_cast<size_t>(example.shape().n_heads * example.shape().value_size);
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (i / row == 3) {
+      ASSERT_TRUE(std::isnan(out[i])) << i;
+    } else {
+      ASSERT_NEAR(out[i], exact[i], 2e-6) << i;
+    }
+  }
 }
 
 TEST_P(AttentionTest, RandomShapes) {

@@ -88,6 +88,12 @@ class PieceWorker {
     const int64_t head = first_head_ + h;
     WidenTile(call_.keys, head, tile, call_.n_cells, call_.key_size, scratch_.keys);
     WidenTile(call_.values, head, tile, call_.n_cells, call_.value_size, scratch_.values);
+    // What is no number in a cell must not reach those who do not see it: 0 * NaN is NaN.
+    if (!way.full &&
+        !(IsFinite(scratch_.keys, call_.key_size) && IsFinite(scratch_.values, call_.value_size))) {
+      ListTile(tile, way, h);
+      return;
+    }
     const int64_t first = Least(next * kTile, call_.n_cells);
     const int64_t last = Least(first + kTile, call_.n_cells);
     DenseTile dense{.queries = Queries(h),
@@ -95,6 +101,25 @@ class PieceWorker {
                     .next_keys = TileFetch(call_.keys, head, first, last),
                     .next_values = TileFetch(call_.values, head, first, last)};
     ComputeVectors(call_, g_, block_.n_rows(g_), way.vectors, scratch_, partials_[h], &dense);
+  }
+
+  // The tile's dense tokens by lists after all, for one head.
+  void ListTile(int64_t tile, const TileWay& way, int64_t h) {
+    for (uint64_t tokens = way.dense_tokens; tokens != 0; tokens &= tokens - 1) {
+      CellList list{.token = FirstBit(tokens)};
+      for (uint64_t open = OpenCells(tile)[list.token]; open != 0; open &= open - 1) {
+        list.cells[list.n++] = static_cast<int32_t>(tile * kTile + FirstBit(open));
+      }
+      Compute(list, h);
+    }
+  }
+
+  void Compute(const CellList& list, int64_t h) {
+    const int64_t token = block_.first_token + list.token;
+    const auto* const mask = reinterpret_cast<const uint16_t*>(
+        call_.mask + static_cast<size_t>(token) * call_.mask_stride);
+    ComputeList(call_, list, token, biased_ ? mask : nullptr, first_head_ + h, scratch_,
+                partials_[h]);
   }
 
   // What the token sees in tiles that are not computed as a whole for it.
@@ -123,13 +148,7 @@ class PieceWorker {
 
   void ComputePending() {
     if (pending_.n == 0) return;
-    const int64_t token = block_.first_token + pending_.token;
-    const auto* const mask = reinterpret_cast<const uint16_t*>(
-        call_.mask + static_cast<size_t>(token) * call_.mask_stride);
-    for (int64_t h = 0; h < n_heads_; ++h) {
-      ComputeList(call_, pending_, token, biased_ ? mask : nullptr, first_head_ + h, scratch_,
-                  partials_[h]);
-    }
+    for (int64_t h = 0; h < n_heads_; ++h) Compute(pending_, h);
     pending_.n = 0;
   }
 

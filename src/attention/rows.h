@@ -38,6 +38,15 @@ inline void WidenTile(const AttentionRows& rows, int64_t head, int64_t tile, int
   }
 }
 
+// Whether all values of a widened tile are numbers.
+inline bool IsFinite(const float* tile, int64_t size) {
+  Vector zeros = {};
+  for (int64_t i = 0; i < kTile; ++i) {
+    for (int64_t d = 0; d < size; d += kLanes) zeros += Load(tile + i * kRowStride + d) * 0.0F;
+  }
+  return Sum(zeros) == 0;
+}
+
 // Asks for the rows of a tile that is needed soon, some at a time, so that the memory is busy
 // while the products are computed.
 class TileFetch {

@@ -92,7 +92,7 @@ inline Vector Exp2(Vector x) {
   power = power * f + 1.0F;
   const Words exponent = reinterpret_cast<Words>(rounded) << 23;
   const Vector scaled = reinterpret_cast<Vector>(reinterpret_cast<Words>(power) + exponent);
-  return x >= -126.0F ? scaled : Vector{};
+  return x < -126.0F ? Vector{} : scaled;
 }
 
 // IEEE half precision, every value.
