@@ -1,4 +1,4 @@
-# Compiler flags of our own code, and the two functions that make its libraries and tests.
+# Compiler flags of our own code, and the functions that make its libraries and tests.
 
 add_library(polykv_options INTERFACE)
 target_include_directories(polykv_options INTERFACE "${CMAKE_SOURCE_DIR}/src")
@@ -44,4 +44,17 @@ function(polykv_test name)
     set(properties LABELS model TIMEOUT 600 RUN_SERIAL ON)
   endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES ${properties})
+endfunction()
+
+# polykv_embed_dashboard(TARGET): adds the files of dashboard/ to the library, as constants.
+function(polykv_embed_dashboard target)
+  set(script "${CMAKE_SOURCE_DIR}/cmake/EmbedFiles.cmake")
+  set(output "${CMAKE_CURRENT_BINARY_DIR}/dashboard_files.cc")
+  file(GLOB files CONFIGURE_DEPENDS
+    "${CMAKE_SOURCE_DIR}/dashboard/*.html" "${CMAKE_SOURCE_DIR}/dashboard/*.css"
+    "${CMAKE_SOURCE_DIR}/dashboard/*.js" "${CMAKE_SOURCE_DIR}/dashboard/*.svg")
+  add_custom_command(OUTPUT "${output}"
+    COMMAND "${CMAKE_COMMAND}" "-DOUTPUT=${output}" "-DFILES=${files}" -P "${script}"
+    DEPENDS "${script}" ${files} VERBATIM)
+  target_sources(${target} PRIVATE "${output}")
 endfunction()

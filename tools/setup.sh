@@ -86,7 +86,7 @@ show_progress() {
 
 # Installs the Debian packages whose programs or headers are missing.
 ensure_packages() {
-  local missing=() log=$CACHE/apt.log
+  local missing=()
   command -v "${CXX:-c++}" > /dev/null || missing+=(g++)
   command -v cmake > /dev/null || missing+=(cmake)
   command -v ninja > /dev/null || missing+=(ninja-build)
@@ -100,11 +100,28 @@ ensure_packages() {
     die "missing packages; install them with: apt-get install --no-install-recommends ${missing[*]}"
   [[ -e /etc/ssl/certs/ca-certificates.crt ]] || missing+=(ca-certificates)
   command -v ccache > /dev/null || missing+=(ccache)  # only spares time
-  say "installing ${missing[*]}"
+  install_packages "${missing[@]}"
+}
+
+# Installs the browser that pages are tested in. Without the right to, those tests are skipped.
+ensure_browser() {
+  if command -v chromium > /dev/null && command -v chromedriver > /dev/null; then
+    return 0
+  fi
+  if ((EUID == 0)) && command -v apt-get > /dev/null; then
+    install_packages chromium chromium-driver
+  else
+    say "no Chromium: the tests of pages are skipped (apt-get install chromium chromium-driver)"
+  fi
+}
+
+install_packages() {
+  local log=$CACHE/apt.log
+  say "installing $*"
   export DEBIAN_FRONTEND=noninteractive
   step "apt-get update" "$log" apt-get update -q
   step "apt-get install" "$log" \
-    apt-get install -qy --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}"
+    apt-get install -qy --no-install-recommends -o DPkg::Lock::Timeout=300 "$@"
 }
 
 has_header() { "${CXX:-c++}" -E -x c++ -include "$1" /dev/null > /dev/null 2>&1; }

@@ -79,7 +79,7 @@ class Exchange:
         self._socket: socket.socket = self._connection.sock
         self.sent_at = time.monotonic()
         try:
-            self._connection.request(method, path, body=payload, headers=all_headers)
+            self._connection.request(method, address.path + path, body=payload, headers=all_headers)
         except (BrokenPipeError, ConnectionResetError):
             # The server refused the body before all of it was sent: its answer can still be read.
             self._response = http.client.HTTPResponse(self._socket, method=method)

@@ -48,7 +48,8 @@ class ServerProcess:
 
     def __init__(self, binary: str | Path, flags: Sequence[str], log_path: str | Path) -> None:
         self.port = free_port()
-        self.base_url = f"http://127.0.0.1:{self.port}"
+        prefix = flags[flags.index("--api-prefix") + 1] if "--api-prefix" in flags else ""
+        self.base_url = f"http://127.0.0.1:{self.port}{prefix}"
         self.log_path = Path(log_path)
         self.log_path.parent.mkdir(parents=True, exist_ok=True)
         self.command = [str(binary), *flags, "--host", "127.0.0.1", "--port", str(self.port)]

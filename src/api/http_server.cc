@@ -9,6 +9,7 @@
 #include <exception>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string_view>
 #include <thread>
@@ -194,6 +195,7 @@ struct HttpServer::Impl {
   }
 
   void AddListener();
+  bool IsPage(const std::string& path) const;
   bool IsPublic(const std::string& path) const;
   bool IsStatus(const httplib::Request& request) const;
   std::optional<Caller> FindCaller(const httplib::Request& request) const;
@@ -207,6 +209,7 @@ struct HttpServer::Impl {
   ConnectionThreads threads;
   std::vector<std::unique_ptr<HttpListener>> servers;
   std::map<std::string, HttpHandler> handlers;
+  std::set<std::string> pages;  // with the prefix
   std::vector<std::thread> listeners;
 };
 
@@ -245,10 +248,12 @@ void HttpServer::Impl::AddListener() {
   servers.push_back(std::move(server));
 }
 
+bool HttpServer::Impl::IsPage(const std::string& path) const {
+  return path == config.prefix + "/" || pages.contains(path);
+}
+
 bool HttpServer::Impl::IsPublic(const std::string& path) const {
-  if (!path.starts_with(config.prefix)) return false;
-  const std::string route = path.substr(config.prefix.size());
-  return route == "/health" || route == "/v1/health" || route == "/";
+  return IsPage(path) || path == config.prefix + "/health" || path == config.prefix + "/v1/health";
 }
 
 bool HttpServer::Impl::IsStatus(const httplib::Request& request) const {
@@ -287,7 +292,7 @@ bool HttpServer::Impl::Admit(const httplib::Request& request, httplib::Response*
     response->set_content("", "text/html");
     return false;
   }
-  if (!ready.load() && request.path != config.prefix + "/") {
+  if (!ready.load() && !IsPage(request.path)) {
     SetProblem({.status = 503, .type = "unavailable_error", .message = "Loading model"}, response);
     return false;
   }
@@ -347,6 +352,11 @@ void HttpServer::Get(const std::string& path, const HttpHandler& handler) {
   for (const auto& server : impl_->servers) {
     server->Get(impl_->config.prefix + path, adapted);
   }
+}
+
+void HttpServer::GetPage(const std::string& path, const HttpHandler& handler) {
+  impl_->pages.insert(impl_->config.prefix + path);
+  Get(path, handler);
 }
 
 void HttpServer::Post(const std::string& path, const HttpHandler& handler) {

@@ -88,6 +88,8 @@ class HttpServer {
   void Get(const std::string& path, const HttpHandler& handler);
   void Post(const std::string& path, const HttpHandler& handler);
   void Delete(const std::string& path, const HttpHandler& handler);
+  // A page without data: needs no key, and is there before SetReady too. Before Start only.
+  void GetPage(const std::string& path, const HttpHandler& handler);
 
   // By path without the prefix; what they throw is caught. Of several methods the first
   // registered.

@@ -1,7 +1,5 @@
-// /polykv/pools: create, fork, list, pin, unpin, evict, flush, release.
-#include <algorithm>
+// Changes to /polykv/pools: create, fork, pin, unpin, evict, flush, release.
 #include <limits>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,10 +14,6 @@
 
 namespace polykv {
 namespace {
-
-HttpResponse NoSuchPool() {
-  return ProblemResponse({.status = 404, .type = "pool_not_found", .message = "No such pool"});
-}
 
 // The options of a create; the tokens come from ReadPoolSource.
 Result<CreatePool> ReadOptions(const Json& body) {
@@ -113,27 +107,6 @@ HttpResponse Create(const Services& services, const HttpRequest& request, PoolKi
   return JsonResponse(json, pool.ready ? 200 : 202);
 }
 
-HttpResponse List(const Services& services, const HttpRequest& request) {
-  return JsonResponse(PoolTreeJson(*services.engine->Snapshot(), request.caller, services.Wall()));
-}
-
-// The pool itself, and under "pools" its subtree, the pool first.
-HttpResponse Show(const Services& services, const HttpRequest& request) {
-  const auto snapshot = services.engine->Snapshot();
-  const PoolView* root = FindPoolOrNull(*snapshot, request.caller, request.Param("id"));
-  if (root == nullptr) return NoSuchPool();
-  Json json = PoolJson(*root, *snapshot, services.Wall());
-  json.update(PoolTreeHead(*snapshot));
-  json["pools"] = Json::array({PoolJson(*root, *snapshot, services.Wall())});
-  std::set<PoolId> subtree = {root->pool_id};
-  for (const PoolView& pool : snapshot->pools) {  // by id: parents come before their children
-    if (!subtree.contains(pool.parent)) continue;
-    subtree.insert(pool.pool_id);
-    json["pools"].push_back(PoolJson(pool, *snapshot, services.Wall()));
-  }
-  return JsonResponse(json);
-}
-
 HttpResponse Change(const Services& services, const HttpRequest& request, ChangePool command) {
   command.tenant = request.caller.tenant;
   command.pool = request.Param("id");
@@ -183,10 +156,6 @@ HttpResponse Release(const Services& services, const HttpRequest& request) {
 }  // namespace
 
 void AddPoolRoutes(ModelRoutes* server, const Services* services) {
-  server->Get("/polykv/pools",
-              [services](const HttpRequest& request) { return List(*services, request); });
-  server->Get("/polykv/pools/:id",
-              [services](const HttpRequest& request) { return Show(*services, request); });
   server->Post("/polykv/pools", [services](const HttpRequest& request) {
     return Create(*services, request, PoolKind::kRoot);
   });

@@ -36,6 +36,7 @@ void AddRoutes(HttpServer* http, const Services* services) {
   AddSessionRoutes(&server, services);
   AddControlRoutes(&server, services);
   AddStatusRoutes(http, services);
+  AddListRoutes(http, services);
   AddMetricsRoutes(http, services);
   const auto seats = std::make_shared<StreamSeats>();
   AddTpsRoutes(http, services, seats);

@@ -13,6 +13,9 @@ namespace polykv {
 // Registers all of them. `services` may be filled in later, but before HttpServer::SetReady.
 void AddRoutes(HttpServer* http, const Services* services);
 
+// The dashboard; not among them, because a server may be without it.
+void AddDashboardRoutes(HttpServer* http);
+
 // The groups.
 void AddCompletionRoutes(ModelRoutes* server, const Services* services);
 void AddEmbeddingRoutes(ModelRoutes* server, const Services* services);
@@ -26,6 +29,7 @@ void AddSessionRoutes(ModelRoutes* server, const Services* services);
 void AddControlRoutes(ModelRoutes* server, const Services* services);
 // These wake nobody.
 void AddStatusRoutes(HttpServer* server, const Services* services);
+void AddListRoutes(HttpServer* server, const Services* services);
 void AddMetricsRoutes(HttpServer* server, const Services* services);
 void AddTpsRoutes(HttpServer* server, const Services* services,
                   const std::shared_ptr<StreamSeats>& seats);

@@ -1,32 +1,11 @@
-// GET and DELETE /polykv/sessions.
+// DELETE /polykv/sessions.
 #include "api/json_response.h"
 #include "api/problem.h"
 #include "api/routes.h"
 #include "api/state_change.h"
-#include "api/views.h"
 
 namespace polykv {
 namespace {
-
-HttpResponse ListSessions(const Services& services, const HttpRequest& request) {
-  const auto snapshot = services.engine->Snapshot();
-  const WallClock wall = services.Wall();
-  const std::string wanted = request.Param("session_id");
-  Json sessions = Json::array();
-  for (const SessionView& session : snapshot->sessions) {
-    const bool is_meant = wanted.empty() || session.session_id == wanted;
-    if (is_meant && request.caller.Sees(session.tenant)) {
-      sessions.push_back(SessionJson(session, wall));
-    }
-  }
-  if (!wanted.empty() && sessions.empty()) {
-    return ProblemResponse(
-        {.status = 404, .type = "session_not_found", .message = "No such session"});
-  }
-  return JsonResponse({{"boot_id", snapshot->boot_id},
-                       {"n_sessions", sessions.size()},
-                       {"sessions", std::move(sessions)}});
-}
 
 HttpResponse End(const Services& services, const HttpRequest& request) {
   Result<Json> body = ReadStateChange(services.access, request, {});
@@ -47,8 +26,6 @@ HttpResponse End(const Services& services, const HttpRequest& request) {
 }  // namespace
 
 void AddSessionRoutes(ModelRoutes* server, const Services* services) {
-  server->Get("/polykv/sessions",
-              [services](const HttpRequest& request) { return ListSessions(*services, request); });
   server->Delete("/polykv/sessions",
                  [services](const HttpRequest& request) { return End(*services, request); });
 }

@@ -193,6 +193,7 @@ std::optional<Problem> Server::Boot() {
   services_.attention_counts = [this] { return CountAttention(); };
   services_.polykv_props = [this] { return PropsJson(); };
   AddRoutes(&http_, &services_);
+  if (params_.params->ui) AddDashboardRoutes(&http_);
   if (predict_.has_value()) {
     if (std::optional<Problem> problem = AddPredictRoutes(&http_, *predict_)) return problem;
   }

@@ -58,6 +58,7 @@ def test_a_sleeping_server_has_no_model_and_still_tells_of_it(
     assert api.get("/health?ready=1") == awake["/health"]
     assert api.send("GET", "/metrics").text == metrics
     assert_problem(api.send("GET", "/v1/stream?conv_id=unknown"), 404)
+    assert (api.get("/polykv/pools")["pools"], api.sessions()) == ([], {})
     assert is_sleeping(api)
     assert api.complete(PROMPT, 8)["content"] == text
     assert not is_sleeping(api)

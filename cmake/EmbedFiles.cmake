@@ -1,0 +1,15 @@
+# Run as a script: cmake -DOUTPUT=FILE.cc "-DFILES=a;b" -P EmbedFiles.cmake
+# Writes FILE.cc, which defines DashboardFiles() of api/dashboard_files.h, with the text of the files.
+set(text "#include \"api/dashboard_files.h\"\n\nnamespace polykv {\n\n")
+string(APPEND text "std::span<const DashboardFile> DashboardFiles() {\n")
+string(APPEND text "  static constexpr DashboardFile kFiles[] = {\n")
+foreach(file IN LISTS FILES)
+  get_filename_component(name "${file}" NAME)
+  file(READ "${file}" content)
+  if(content MATCHES "\\)polykv\"")
+    message(FATAL_ERROR "${file} holds the end of a raw string literal")
+  endif()
+  string(APPEND text "      {\"${name}\", R\"polykv(${content})polykv\"},\n")
+endforeach()
+string(APPEND text "  };\n  return kFiles;\n}\n\n}  // namespace polykv\n")
+file(WRITE "${OUTPUT}" "${text}")
