@@ -48,7 +48,7 @@ class GreedySampler final : public Sampler {
 
 }  // namespace
 
-FakeBackend::FakeBackend(FakeBackendOptions options)
+FakeBackend::FakeBackend(const FakeBackendOptions& options)
     : options_(options),
       cells_(options.n_ctx, options.n_seq_max, options.n_swa, options.unified),
       recurrence_(static_cast<size_t>(options.n_seq_max)) {
@@ -208,8 +208,10 @@ std::vector<float> FakeBackend::Vector(SeqId seq, int32_t output_index) const {
 DecodeStatus FakeBackend::Compute(const StepBatch& batch, bool all_are_outputs) {
   POLYKV_CHECK(!batch.empty() && static_cast<int32_t>(batch.size()) <= info_.n_batch);
   if (options_.clock != nullptr) {
-    options_.clock->AdvanceUs(options_.step_us +
-                              options_.token_us * static_cast<TimeUs>(batch.size()));
+    options_.clock->AdvanceUs(options_.step_cost
+                                  ? options_.step_cost(batch)
+                                  : options_.step_us +
+                                        options_.token_us * static_cast<TimeUs>(batch.size()));
   }
   if (std::exchange(refuse_next_, false) || !cells_.HasRoomFor(batch)) {
     return DecodeStatus::kNoRoom;

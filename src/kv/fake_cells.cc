@@ -24,6 +24,8 @@ FakeCells::FakeCells(int32_t n_cells, int32_t n_seq, int32_t n_swa, bool unified
       buffer_size_(static_cast<size_t>(unified ? n_cells : n_cells / n_seq)),
       slots_(unified ? buffer_size_ : buffer_size_ * static_cast<size_t>(n_seq)),
       first_free_(slots_.size() / buffer_size_),
+      used_end_(first_free_.size()),
+      n_used_in_(first_free_.size()),
       content_(static_cast<size_t>(n_seq)),
       next_(static_cast<size_t>(n_seq)) {
   POLYKV_CHECK(n_seq <= static_cast<int32_t>(kMaxSeq));
@@ -34,7 +36,7 @@ size_t FakeCells::BufferOf(SeqId seq) const {
 }
 
 std::span<const FakeCells::Slot> FakeCells::Buffer(SeqId seq) const {
-  return std::span(slots_).subspan(BufferOf(seq), buffer_size_);
+  return std::span(slots_).subspan(BufferOf(seq), used_end_[BufferNumber(seq)]);
 }
 
 bool FakeCells::Holds(const Slot& slot, SeqId seq, Pos p0, Pos p1) const {
@@ -43,10 +45,7 @@ bool FakeCells::Holds(const Slot& slot, SeqId seq, Pos p0, Pos p1) const {
 }
 
 bool FakeCells::HasRoomFor(SeqId seq, size_t n_cells) const {
-  const std::span<const Slot> buffer = Buffer(seq);
-  const auto n_free = std::count_if(buffer.begin(), buffer.end(),
-                                    [](const Slot& slot) { return slot.seqs.none(); });
-  return static_cast<size_t>(n_free) >= n_cells;
+  return buffer_size_ - n_used_in_[BufferNumber(seq)] >= n_cells;
 }
 
 bool FakeCells::HasRoomFor(const StepBatch& batch) const {
@@ -63,11 +62,13 @@ bool FakeCells::HasRoomFor(const StepBatch& batch) const {
 
 void FakeCells::Put(SeqId seq, const FakeCell& cell) {
   const size_t end = BufferOf(seq) + buffer_size_;
-  size_t& hint = first_free_[BufferOf(seq) / buffer_size_];
+  size_t& hint = first_free_[BufferNumber(seq)];
   size_t free = BufferOf(seq) + hint;
   while (free < end && slots_[free].seqs.any()) ++free;
   POLYKV_CHECK(free < end);
   hint = free + 1 - BufferOf(seq);
+  used_end_[BufferNumber(seq)] = std::max(used_end_[BufferNumber(seq)], hint);
+  ++n_used_in_[BufferNumber(seq)];
   slots_[free] = {.cell = cell, .seqs = {}, .windows = {}};
   slots_[free].seqs.set(static_cast<size_t>(seq));
   slots_[free].windows.set(static_cast<size_t>(seq), cell.in_window);
@@ -83,7 +84,8 @@ void FakeCells::Share(SeqId src, SeqId dst, Pos p0, Pos p1) {
     }
     return;
   }
-  for (Slot& slot : slots_) {
+  for (size_t i = 0; i < used_end_[0]; ++i) {
+    Slot& slot = slots_[i];
     if (!Holds(slot, src, p0, p1)) continue;
     POLYKV_CHECK(!slot.seqs.test(static_cast<size_t>(dst)));
     slot.seqs.set(static_cast<size_t>(dst));
@@ -95,19 +97,22 @@ void FakeCells::Share(SeqId src, SeqId dst, Pos p0, Pos p1) {
 }
 
 void FakeCells::Remove(SeqId seq, Pos p0, Pos p1) {
-  size_t& hint = first_free_[BufferOf(seq) / buffer_size_];
-  for (size_t i = 0; i < buffer_size_; ++i) {
+  size_t& hint = first_free_[BufferNumber(seq)];
+  size_t& used_end = used_end_[BufferNumber(seq)];
+  for (size_t i = 0; i < used_end; ++i) {
     Slot& slot = slots_[BufferOf(seq) + i];
     if (!Holds(slot, seq, p0, p1)) continue;
     slot.seqs.reset(static_cast<size_t>(seq));
     slot.windows.reset(static_cast<size_t>(seq));
     if (slot.seqs.none()) {
       --n_used_;
+      --n_used_in_[BufferNumber(seq)];
       hint = std::min(hint, i);
     }
     content_[static_cast<size_t>(seq)] -=
         ContentOf(slot.cell.pos, slot.cell.token, slot.cell.adapters);
   }
+  while (used_end > 0 && slots_[BufferOf(seq) + used_end - 1].seqs.none()) --used_end;
   FindNext(seq);
 }
 
@@ -213,11 +218,7 @@ int32_t FakeCells::n_in_window() const {
 }
 
 int32_t FakeCells::Highest() const {
-  size_t highest = 0;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].seqs.any()) highest = std::max(highest, i % buffer_size_ + 1);
-  }
-  return static_cast<int32_t>(highest);
+  return static_cast<int32_t>(*std::max_element(used_end_.begin(), used_end_.end()));
 }
 
 }  // namespace polykv

@@ -63,16 +63,19 @@ class FakeCells {
   };
 
   bool Holds(const Slot& slot, SeqId seq, Pos p0, Pos p1) const;
-  size_t BufferOf(SeqId seq) const;             // its first slot
+  size_t BufferOf(SeqId seq) const;  // its first slot
+  size_t BufferNumber(SeqId seq) const { return BufferOf(seq) / buffer_size_; }
   static SeqId OnlySequence(const Slot& slot);  // whose window has it
   void FindNext(SeqId seq);
-  std::span<const Slot> Buffer(SeqId seq) const;
+  std::span<const Slot> Buffer(SeqId seq) const;  // up to its last used slot
 
   const int32_t n_swa_;
   const bool unified_;
   const size_t buffer_size_;
   std::vector<Slot> slots_;
-  std::vector<size_t> first_free_;  // per buffer: no slot before it is free
+  std::vector<size_t> first_free_;  // per buffer: no slot before it is free …
+  std::vector<size_t> used_end_;    // … and none from this one on is used; the one before it is
+  std::vector<size_t> n_used_in_;   // per buffer
   std::vector<uint64_t> content_;   // per sequence: sum of a mix of its cells
   std::vector<Pos> next_;           // per sequence: behind its highest position; 0: it has none
   int32_t n_used_ = 0;
