@@ -31,7 +31,7 @@ def run(command: list[str | Path], folder: Path = ROOT) -> str:
 
 
 def check_format(fix: bool) -> str:
-    files = [p for folder in ("src", "tests", "bench/tree") for p in sorted((ROOT / folder).rglob("*"))]
+    files = [p for folder in ("src", "tests", "bench") for p in sorted((ROOT / folder).rglob("*"))]
     sources = [p for p in files if p.suffix in (".h", ".cc")]
     mode = ["-i"] if fix else ["--dry-run", "-Werror"]
     return run([BIN / "clang-format", *mode, *sources])
