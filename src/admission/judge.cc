@@ -3,50 +3,18 @@
 #include <algorithm>
 #include <cmath>
 
+#include "admission/projection.h"
+
 namespace polykv {
 namespace {
 
-constexpr int32_t kFirstStretch = 64;          // cells to begin decoding with: spec §6
-constexpr TimeUs kSettledMeanUs = 30'000'000;  // as long an idle pool's mean rate is believed
-
-// What the mean rate would be with `n_more` sessions more than have settled.
-struct Projection {
-  double mean = 0;  // settled; 0: nothing is known
-  int32_t n = 0;    // sessions that it is the mean rate of, or that share the machine with them
-  std::optional<double> drop = {};
-  bool idle = false;
-
-  double ByModel(int32_t n_more) const { return mean * n / (n + n_more); }
-  std::optional<double> ByDrops(int32_t n_more) const {
-    if (!drop) return std::nullopt;
-    return std::max(0.0, mean - n_more * *drop);
-  }
-  double Best(int32_t n_more) const { return ByDrops(n_more).value_or(ByModel(n_more)); }
-};
-
-Projection Project(const Question& question, TimeUs now) {
-  const Forecast& forecast = question.forecast;
-  const bool believed = forecast.settled_mean > 0 && now - forecast.settled_at < kSettledMeanUs;
-  Projection projection{.drop = forecast.drop_ewma};
-  if (question.governed.mean_tps > 0) {
-    const bool settling = forecast.n_unsettled > 0 && believed;
-    projection.mean = settling ? forecast.settled_mean : question.governed.mean_tps;
-    projection.n = std::max(1, question.server.n_decoding - forecast.n_unsettled);
-  } else if (question.governed.n_attached > 0 && believed) {
-    projection.mean = forecast.settled_mean;
-    projection.n = question.governed.n_attached;
-    projection.idle = true;
-  }
-  return projection;
-}
+constexpr int32_t kFirstStretch = 64;  // cells to begin decoding with: spec §6
 
 // The largest number of sessions more with which the mean stays at the target or over it.
-int32_t HeadroomByTps(const Projection& projection, const AdmissionPolicy& policy,
-                      int32_t n_unsettled) {
+int32_t HeadroomByTps(const Projection& projection, const AdmissionPolicy& policy) {
   constexpr int32_t kMost = 1024;
   int32_t headroom = 0;
-  while (headroom < kMost &&
-         projection.Best(n_unsettled + headroom + 1) >= policy.target_tps_per_session) {
+  while (headroom < kMost && projection.Best(headroom + 1) >= policy.target_tps_per_session) {
     ++headroom;
   }
   return headroom;
@@ -64,13 +32,12 @@ std::string ContextReason(const Question& question) {
 }
 
 // Whose floor the admission would break, besides the own one.
-const Neighbour* BrokenNeighbourOrNull(const Question& question) {
+const Neighbour* BrokenNeighbourOrNull(const Question& question, TimeUs now) {
   const auto broken = [&](const Neighbour& neighbour) {
-    const Projection projection{.mean = neighbour.mean_tps,
-                                .n = std::max(1, question.server.n_decoding),
-                                .drop = neighbour.forecast.drop_ewma};
-    return neighbour.mean_tps > 0 && projection.Best(question.forecast.n_unsettled + 1) <
-                                         neighbour.policy.target_tps_per_session;
+    const Projection projection(neighbour.governed, question.server, neighbour.forecast, now);
+    if (neighbour.governed.mean_tps <= 0) return false;
+    return projection.Best(question.forecast.n_unsettled + 1) <
+           neighbour.policy.target_tps_per_session;
   };
   const auto found = std::find_if(question.neighbours.begin(), question.neighbours.end(), broken);
   return found == question.neighbours.end() ? nullptr : &*found;
@@ -103,15 +70,13 @@ Verdict Report(const Question& question, const Projection& projection) {
     verdict.headroom_by_cells =
         static_cast<int32_t>(std::floor(std::max(0, server.cells_available) / marginal));
   }
-  if (projection.mean <= 0) return verdict;
-  const int32_t n_more = question.forecast.n_unsettled + 1;
-  verdict.idle_estimate = projection.idle;
-  verdict.projected_by_model = projection.ByModel(n_more);
-  verdict.projected_by_drops = projection.ByDrops(n_more);
-  verdict.projected_mean_tps = projection.Best(n_more);
+  if (!projection.known()) return verdict;
+  verdict.idle_estimate = projection.idle_estimate();
+  verdict.projected_by_model = projection.ByModel(1);
+  verdict.projected_by_measure = projection.ByMeasure(1);
+  verdict.projected_mean_tps = projection.Best(1);
   if (question.policy != nullptr) {
-    verdict.headroom_by_tps =
-        HeadroomByTps(projection, *question.policy, question.forecast.n_unsettled);
+    verdict.headroom_by_tps = HeadroomByTps(projection, *question.policy);
   }
   return verdict;
 }
@@ -132,7 +97,7 @@ double CompactionPressure(const ServerLoad& load) {
 }
 
 Verdict Judge(const Question& question, TimeUs now) {
-  const Projection projection = Project(question, now);
+  const Projection projection(question.governed, question.server, question.forecast, now);
   Verdict verdict = Report(question, projection);
   if (question.applicant.known_session) return Admit(std::move(verdict), "known session");
   if (std::string reason = ContextReason(question); !reason.empty()) {
@@ -153,7 +118,7 @@ Verdict Judge(const Question& question, TimeUs now) {
     return Refuse(std::move(verdict), idle ? "projected mean tps below floor (idle estimate)"
                                            : "projected mean tps below floor");
   }
-  if (const Neighbour* neighbour = BrokenNeighbourOrNull(question)) {
+  if (const Neighbour* neighbour = BrokenNeighbourOrNull(question, now)) {
     const std::string which = neighbour->pool_id == kNoPool
                                   ? "another pool"
                                   : "pool " + std::to_string(neighbour->pool_id);

@@ -7,36 +7,18 @@
 #include <span>
 #include <string>
 
+#include "admission/load.h"
 #include "admission/policy.h"
 #include "admission/settle.h"
 #include "base/types.h"
 
 namespace polykv {
 
-// The sessions that one policy governs: those of its pool and of descendants without their own.
-struct GovernedLoad {
-  int32_t n_attached = 0;  // running, queued, parked, or active within the last 30 s
-  int32_t n_idle = 0;      // known, but not attached
-  int32_t n_warming = 0;   // decoding, without a settled rate yet
-  double mean_tps = 0;     // experienced, over those that decode and are not warming; 0: none
-  double mean_private_cells = 0;  // of their private suffixes; 0: nothing is known
-};
-
-// The whole server.
-struct ServerLoad {
-  int32_t n_decoding = 0;  // sessions and plain requests with a settled rate
-  int32_t cells_total = 0;
-  int32_t cells_available = 0;               // free, or to be had without harming a running request
-  double largest_share = 0;                  // of its context that the fullest session uses, [0, 1]
-  int32_t seq_ids_free = 0;                  // or to be had
-  std::optional<int32_t> streams_free = {};  // of a split cache
-};
-
 // Another enforced policy, which an admission must not bring under its target.
 struct Neighbour {
   PoolId pool_id = kNoPool;  // kNoPool: one that the applicant must not know of
   AdmissionPolicy policy;
-  double mean_tps = 0;
+  GovernedLoad governed;
   Forecast forecast;
 };
 
@@ -54,7 +36,7 @@ struct Verdict {
   bool hold = false;   // refused only until an earlier admission has settled
   std::optional<double> projected_mean_tps = {};
   std::optional<double> projected_by_model = {};
-  std::optional<double> projected_by_drops = {};
+  std::optional<double> projected_by_measure = {};
   bool idle_estimate = false;
   bool settling = false;
   TimeUs settle_remaining_us = 0;

@@ -13,9 +13,13 @@ class JudgeTest : public ::testing::Test {
   JudgeTest() {
     policy_.target_tps_per_session = 10;
     question_.policy = &policy_;
-    question_.governed = {.n_attached = 3, .mean_tps = 20, .mean_private_cells = 100};
-    question_.server = {
-        .n_decoding = 3, .cells_total = 8192, .cells_available = 4096, .seq_ids_free = 4};
+    question_.governed = {
+        .n_attached = 3, .n_running = 3, .mean_tps = 20, .mean_private_cells = 100};
+    question_.server = {.n_decoding = 3,
+                        .n_running = 3,
+                        .cells_total = 8192,
+                        .cells_available = 4096,
+                        .seq_ids_free = 4};
   }
   Verdict Ask() const { return Judge(question_, kNow); }
   std::string Reason() const { return Ask().reason; }
@@ -29,7 +33,7 @@ TEST_F(JudgeTest, AdmitsWhereNothingSpeaksAgainstIt) {
   EXPECT_TRUE(verdict.can_admit);
   EXPECT_EQ(verdict.reason, "");
   EXPECT_DOUBLE_EQ(*verdict.projected_mean_tps, 15);  // 20 · 3 / 4
-  EXPECT_FALSE(verdict.projected_by_drops.has_value());
+  EXPECT_FALSE(verdict.projected_by_measure.has_value());
   EXPECT_EQ(verdict.headroom_by_tps, 3);  // 20 · 3 / 6 = 10
   EXPECT_EQ(verdict.headroom_by_cells, 40);
   EXPECT_EQ(verdict.headroom(), 3);
@@ -87,11 +91,19 @@ TEST_F(JudgeTest, WaitsWhileAnAdmissionSettles) {
 
 TEST_F(JudgeTest, EveryUnsettledAdmissionIsCharged) {
   question_.applicant.waited_out = true;
-  question_.forecast = {.n_unsettled = 2, .drop_ewma = 3, .settled_mean = 20, .settled_at = kNow};
+  question_.forecast = {.n_unsettled = 2,
+                        .gap_per_session = 0.0125,
+                        .settled_mean = 20,
+                        .settled_running = 1,
+                        .settled_at = kNow};
   question_.governed.mean_tps = 19;  // already on its way down
-  EXPECT_DOUBLE_EQ(*Ask().projected_by_drops, 20 - 3 * 3);
+  EXPECT_DOUBLE_EQ(*Ask().projected_by_measure, 1 / (0.05 + 3.5 * (0.05 / 3)))
+      << "of three that run two are unsettled: each adds at least a third of the first one's gap";
+  question_.governed.n_attached = question_.governed.n_running = question_.server.n_running = 10;
+  question_.forecast.settled_running = 8;
+  EXPECT_DOUBLE_EQ(*Ask().projected_by_measure, 1 / (0.05 + 3.5 * 0.0125));
   EXPECT_TRUE(Ask().can_admit);
-  question_.forecast.n_unsettled = 3;
+  question_.forecast.n_unsettled = 4;
   EXPECT_EQ(Reason(), "projected mean tps below floor");
 }
 
@@ -102,13 +114,34 @@ TEST_F(JudgeTest, TheFloorIsAllowedToBeReachedExactly) {
   EXPECT_EQ(Reason(), "projected mean tps below floor");
 }
 
-TEST_F(JudgeTest, AMeasuredDropIsBelievedBeforeTheModel) {
-  question_.forecast.drop_ewma = 10;
-  EXPECT_TRUE(Ask().can_admit);
-  EXPECT_DOUBLE_EQ(*Ask().projected_mean_tps, 10);
+TEST_F(JudgeTest, AMeasuredGapIsBelievedBeforeTheModel) {
+  question_.governed.n_attached = question_.governed.n_running = question_.server.n_running = 2;
+  question_.forecast.gap_per_session = 0.05 / 1.5;
+  EXPECT_NEAR(*Ask().projected_mean_tps, 10, 1e-9) << "half a session is held in reserve";
   EXPECT_DOUBLE_EQ(*Ask().projected_by_model, 15);
-  question_.forecast.drop_ewma = 10.5;
+  question_.forecast.gap_per_session = 0.04;
   EXPECT_FALSE(Ask().can_admit);
+  question_.forecast.gap_per_session = 0.0;
+  EXPECT_LT(*Ask().projected_mean_tps, 20) << "nobody costs nothing";
+}
+
+TEST_F(JudgeTest, AgentsThatPauseMayAllRunAtOnce) {
+  question_.forecast = {.gap_per_session = 0.01};
+  const double all_run = *Ask().projected_by_measure;
+  EXPECT_DOUBLE_EQ(all_run, 1 / (0.05 + 1.5 * 0.01));
+  question_.governed.n_attached = 4;
+  EXPECT_LT(*Ask().projected_by_measure, all_run) << "one of four pauses";
+  question_.governed.n_attached = 60;
+  const double few_run = *Ask().projected_by_measure;
+  EXPECT_GT(few_run, 1 / (0.05 + 60 * 0.01)) << "but hardly ever all of 60 of which three run";
+}
+
+TEST_F(JudgeTest, AMomentsPeakIsNotBelieved) {
+  question_.forecast = {.settled_mean = 13, .settled_at = kNow};
+  EXPECT_FALSE(Ask().can_admit) << "13 · 3 / 4";
+  question_.forecast.settled_mean = 20;
+  question_.governed.mean_tps = 13;
+  EXPECT_FALSE(Ask().can_admit) << "nor that all is as it was";
 }
 
 TEST_F(JudgeTest, AgentsBetweenTurnsStillCount) {
@@ -128,14 +161,14 @@ TEST_F(JudgeTest, AgentsBetweenTurnsStillCount) {
 
 TEST_F(JudgeTest, AnotherPoolsFloorHolds) {
   AdmissionPolicy other = policy_;
-  Neighbour neighbour{.pool_id = 7, .policy = other, .mean_tps = 14};
+  Neighbour neighbour{.pool_id = 7, .policy = other, .governed = {.mean_tps = 14}};
   question_.neighbours = {&neighbour, 1};
   EXPECT_TRUE(Ask().can_admit);  // 14 · 3 / 4 = 10.5
-  neighbour.mean_tps = 13;
+  neighbour.governed.mean_tps = 13;
   EXPECT_EQ(Reason(), "would break floor of pool 7");
   neighbour.pool_id = kNoPool;
   EXPECT_EQ(Reason(), "would break floor of another pool");
-  neighbour.mean_tps = 0;
+  neighbour.governed.mean_tps = 0;
   EXPECT_TRUE(Ask().can_admit) << "nobody decodes there";
 }
 

@@ -7,7 +7,7 @@ Facts VerdictFacts(const Verdict& verdict) {
           {"reason", verdict.reason},
           {"projected_mean_tps_if_admitted", FactOrNull(verdict.projected_mean_tps)},
           {"projected_mean_tps_model", FactOrNull(verdict.projected_by_model)},
-          {"projected_mean_tps_measured", FactOrNull(verdict.projected_by_drops)},
+          {"projected_mean_tps_measured", FactOrNull(verdict.projected_by_measure)},
           {"projected_idle_estimate", verdict.idle_estimate},
           {"headroom_sessions", FactOrNull(verdict.headroom_by_cells)},
           {"headroom_sessions_tps", FactOrNull(verdict.headroom_by_tps)},

@@ -68,13 +68,56 @@ TEST_F(AdmissionEngineTest, AdmitsOneAtATimeUntilTheFloorIsReached) {
     n_started += Started(handle) ? 1 : 0;
     n_refused += handle.answer.problem.has_value() ? 1 : 0;
   }
-  EXPECT_EQ(n_started, 2) << "the second halved the rate, and so much is expected of the third";
+  EXPECT_EQ(n_started, 2) << "100, 50, 33 tokens per second, and half a session in reserve";
   EXPECT_EQ(n_refused, 4);
   const Problem& problem = *handles[5].answer.problem;
   EXPECT_EQ(problem.status, 429);
   EXPECT_EQ(problem.type, "pool_saturated");
   EXPECT_GE(problem.retry_after_s.value(), 1);
   EXPECT_LE(problem.retry_after_s.value(), 60);
+}
+
+TEST_F(AdmissionEngineTest, ABurstIsAdmittedOneSettleAtATimeAndNeverRefusedForSettling) {
+  SetPolicy({.target_tps_per_session = 5});
+  std::vector<Handle> handles;
+  for (int i = 0; i < 8; ++i) handles.push_back(Spawn("agent" + std::to_string(i)));
+  const TimeUs begin = clock_.NowUs();
+  int n_before = 0;
+  for (int step = 0; step < 1'500 && n_before < 8; ++step) {
+    Step();
+    int n_started = 0;
+    for (Handle& handle : handles) n_started += Started(handle) ? 1 : 0;
+    const bool held_at_most = clock_.NowUs() - begin >= 6'000'000;
+    EXPECT_TRUE(held_at_most || n_started <= n_before + 1) << "at step " << step;
+    n_before = n_started;
+  }
+  EXPECT_EQ(n_before, 8);
+}
+
+TEST_F(AdmissionEngineTest, AnAgentThatIsGoneDoesNotEatTheGuaranteedMinimum) {
+  SetPolicy({.target_tps_per_session = 1'000});
+  for (const bool ends : {true, false}) {
+    Handle agent = Submit(
+        {.prompt = prefix_ + "one",
+         .n_predict = 10,
+         .attach = {
+             .pool = std::to_string(pool_.pool_id), .session_id = "one", .session_end = ends}});
+    Finish(agent);
+    EXPECT_EQ(Ask().verdict.guaranteed, ends);
+  }
+  clock_.AdvanceUs(30'000'000);
+  EXPECT_TRUE(Ask().verdict.guaranteed) << "it has long been silent";
+}
+
+TEST_F(AdmissionEngineTest, AServerFullOfIdleSessionsAdmits) {
+  SetPolicy({.target_tps_per_session = 1});
+  for (int i = 0; i < 4; ++i) {
+    Handle agent = Spawn("agent" + std::to_string(i), /*overcommit=*/false, 1'000);
+    Finish(agent);
+  }
+  const Capacity capacity = Ask();
+  EXPECT_LT(capacity.server.cells_total - engine_->Snapshot()->kv_cells_used, 100);
+  EXPECT_TRUE(capacity.verdict.can_admit) << capacity.verdict.reason;
 }
 
 TEST_F(AdmissionEngineTest, AKnownSessionPassesASaturatedGate) {

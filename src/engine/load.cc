@@ -19,13 +19,14 @@ bool Attached(const Session& session, TimeUs now) {
   return session.running || session.n_waiting > 0 || now - session.last_active < kAttachedUs;
 }
 
-// The decoding sessions of `covers`.
+// The decoding sessions of `covers`, by what they have done from `since` on.
 template <typename Covers>
-std::vector<double> Rates(const EngineState& state, const Covers& covers, int32_t* n_warming) {
+std::vector<double> Rates(const EngineState& state, const Covers& covers, int32_t* n_warming,
+                          TimeUs since = 0) {
   std::vector<double> rates;
   for (const auto& generation : state.running) {
     if (generation->phase != Generation::Phase::kDecode || !covers(*generation)) continue;
-    const double rate = generation->rate.TokensPerSecond(state.now());
+    const double rate = generation->rate.TokensPerSecond(state.now(), since);
     if (rate > 0) {
       rates.push_back(rate);
     } else {
@@ -62,6 +63,7 @@ GovernedLoad LoadOf(const EngineState& state, const PoolNode& pool) {
   for (const auto& [id, session] : state.sessions) {
     if (!session->admitted || !covers(*session)) continue;
     ++(Attached(*session, state.now()) ? load.n_attached : load.n_idle);
+    load.n_running += session->running ? 1 : 0;
     if (session->sequence.n_private() > 0) suffixes.push_back(session->sequence.n_private());
   }
   load.mean_private_cells = Mean(suffixes);
@@ -79,6 +81,7 @@ ServerLoad LoadOfServer(const EngineState& state) {
   int32_t n_warming = 0;
   load.n_decoding =
       static_cast<int32_t>(Rates(state, [](const Generation&) { return true; }, &n_warming).size());
+  load.n_running = static_cast<int32_t>(state.running.size());
   load.cells_total = state.cache.total();
   load.cells_available = std::max(
       0, state.cache.free() + ReclaimableCells(state, nullptr, nullptr) - ReservedCells(state));
@@ -99,13 +102,13 @@ const PoolNode* GoverningPoolOrNull(const EngineState& state, const PoolNode* po
   return pool;
 }
 
-double GovernedMean(const EngineState& state, PoolId governor) {
+double GovernedMean(const EngineState& state, PoolId governor, TimeUs since) {
   int32_t n_warming = 0;
   const auto covers = [&](const Generation& generation) {
     return generation.session != nullptr &&
            GoverningPool(state, generation.session->pool_id) == governor;
   };
-  return Mean(Rates(state, covers, &n_warming));
+  return Mean(Rates(state, covers, &n_warming, since));
 }
 
 LoadPicture PictureFor(const EngineState& state, const PoolNode& pool) {
@@ -127,7 +130,7 @@ Verdict JudgeAdmission(const EngineState& state, const PoolNode& pool, const Loa
       const bool is_known = node != nullptr && node->origin.tenant == pool.origin.tenant;
       neighbours.push_back({.pool_id = is_known ? id : kNoPool,
                             .policy = other.policy,
-                            .mean_tps = GovernedMean(state, id),
+                            .governed = node != nullptr ? LoadOf(state, *node) : GovernedLoad{},
                             .forecast = other.settle.Look(other.policy, state.now())});
     }
   }

@@ -23,7 +23,7 @@ Verdict JudgeAdmission(const EngineState& state, const PoolNode& pool, const Loa
                        const Applicant& applicant);
 
 // The mean experienced rate of the decoding sessions that the policy of pool `governor` governs and
-// that are not warming; 0: there are none.
-double GovernedMean(const EngineState& state, PoolId governor);
+// that are not warming, by what they have done from `since` on; 0: there are none.
+double GovernedMean(const EngineState& state, PoolId governor, TimeUs since = 0);
 
 }  // namespace polykv

@@ -19,11 +19,11 @@ void RateWindow::Skip(TimeUs duration) {
   for (TimeUs& stamp : stamps_) stamp += duration;
 }
 
-double RateWindow::TokensPerSecond(TimeUs now) const {
+double RateWindow::TokensPerSecond(TimeUs now, TimeUs since) const {
   const int64_t max_gaps = std::min(count_, kTokens) - 1;
-  if (max_gaps < kMinGaps) return 0;
+  if (max_gaps < kMinGaps || Stamp(kMinGaps) < since) return 0;
   int64_t gaps = kMinGaps;
-  while (gaps < max_gaps && Stamp(0) - Stamp(gaps + 1) <= kWindowUs) ++gaps;
+  while (gaps < max_gaps && Stamp(gaps + 1) >= std::max(since, Stamp(0) - kWindowUs)) ++gaps;
   const auto span_us = static_cast<double>(std::max<TimeUs>(1, Stamp(0) - Stamp(gaps)));
   const double rate = static_cast<double>(gaps) * 1e6 / span_us;
   const auto since_last_us = static_cast<double>(now - Stamp(0));

@@ -22,8 +22,9 @@ class RateWindow {
   void Skip(TimeUs duration);
   void Reset() { count_ = 0; }
 
-  // Tokens per second; 0 while there are fewer than 4 gaps ("warming").
-  double TokensPerSecond(TimeUs now) const;
+  // Tokens per second; 0 while there are fewer than 4 gaps ("warming"). Gaps that began before
+  // `since` do not count.
+  double TokensPerSecond(TimeUs now, TimeUs since = 0) const;
 
  private:
   static constexpr int64_t kTokens = 128;  // spec §5

@@ -44,6 +44,11 @@ bool IsFirstHeld(const EngineState& state, const Generation& generation, PoolId 
   return true;
 }
 
+SettleTracker::Rate RateOf(const EngineState& state, PoolId governor, const SettleTracker& settle) {
+  return {.mean_tps = GovernedMean(state, governor, settle.level_since()),
+          .n_running = static_cast<double>(state.running.size())};
+}
+
 // Seconds after which asking again makes sense: what has to settle, or a guess.
 int32_t RetryAfterSeconds(const Verdict& verdict) {
   const double seconds = static_cast<double>(verdict.settle_remaining_us) / 1e6;
@@ -117,10 +122,10 @@ Event AboutPool(const EngineState& state, EventKind kind, PoolId id, Facts facts
           .facts = std::move(facts)};
 }
 
-void RecordSettled(EngineState& state, PoolId governor, const Settled& settled, double mean_tps) {
+void RecordSettled(EngineState& state, PoolId governor, const Settled& settled) {
   Event event = AboutPool(state, EventKind::kSettleEnded, governor,
                           {{"mean_before", settled.mean_before},
-                           {"mean_tps", mean_tps},
+                           {"mean_tps", settled.mean_tps},
                            {"n_tokens", settled.n_tokens},
                            {"drop", FactOrNull(settled.drop)}});
   for (const auto& [key, session] : state.sessions) {
@@ -170,9 +175,11 @@ Gate PassGate(EngineState& state, Generation& generation, const PoolNode& pool) 
   }
   if (due) own.judge_at = state.now() + kJudgeUs;
   const TimeUs held = generation.held_since > 0 ? state.now() - generation.held_since : 0;
-  const Applicant applicant{.overcommit = generation.request->attach.overcommit,
-                            .waited_out = held >= policy.settle_max_ms * kUsPerMs + kSettleSlackUs,
-                            .n_uncached = std::max(0, generation.n_prompt() - pool.length())};
+  const bool queues = policy.on_saturation == AdmissionPolicy::OnSaturation::kQueue;
+  const Applicant applicant{
+      .overcommit = generation.request->attach.overcommit,
+      .waited_out = !queues && held >= policy.settle_max_ms * kUsPerMs + kSettleSlackUs,
+      .n_uncached = std::max(0, generation.n_prompt() - pool.length())};
   const Verdict verdict = JudgeAdmission(state, pool, PictureFor(state, pool), applicant);
   if (verdict.can_admit) return Open(generation, AdmitDecision(verdict), verdict);
   if (verdict.hold) return Hold(state, generation, "hold", verdict);
@@ -196,12 +203,13 @@ void CountAdmission(EngineState& state, const Generation& generation) {
   const PoolNode* const governor = GoverningPoolOrNull(state, pool.get());
   if (governor == nullptr) return;
   session.governor = governor->id;
-  const double mean_tps = GovernedMean(state, governor->id);
-  state.governors.at(governor->id).settle.Admit(session.number, mean_tps, state.now());
+  SettleTracker& settle = state.governors.at(governor->id).settle;
+  const SettleTracker::Rate rate = RateOf(state, governor->id, settle);
+  settle.Admit(session.number, rate, state.now());
   if (!generation.admission.empty()) {
     Record(state, EventKind::kAdmission, generation, generation.admission);
   }
-  Record(state, EventKind::kSettleBegun, session, {{"mean_tps", mean_tps}});
+  Record(state, EventKind::kSettleBegun, session, {{"mean_tps", rate.mean_tps}});
 }
 
 void CountTokens(EngineState& state, const Session& session, int32_t n_tokens) {
@@ -217,11 +225,11 @@ void EndAdmission(EngineState& state, const Session& session) {
 
 void SettleAdmissions(EngineState& state) {
   for (auto& [id, governor] : state.governors) {
-    const double mean_tps = GovernedMean(state, id);
-    for (const Settled& settled : governor.settle.Advance(governor.policy, mean_tps, state.now())) {
-      RecordSettled(state, id, settled, mean_tps);
+    const SettleTracker::Rate rate = RateOf(state, id, governor.settle);
+    for (const Settled& settled : governor.settle.Advance(governor.policy, rate, state.now())) {
+      RecordSettled(state, id, settled);
     }
-    WatchFloor(state, id, governor, mean_tps);
+    WatchFloor(state, id, governor, GovernedMean(state, id));
   }
 }
 
