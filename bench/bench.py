@@ -21,6 +21,8 @@ import decode
 import fanout
 import fleet
 import floor
+import goodput
+import ramp
 import stall
 import status
 import tree
@@ -37,6 +39,8 @@ BENCHES = {
     "connections": connections,
     "tree": tree,
     "attention": attention,
+    "ramp": ramp,
+    "goodput": goodput,
 }
 
 ROOT = Path(__file__).resolve().parent.parent
