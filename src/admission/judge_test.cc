@@ -92,16 +92,16 @@ TEST_F(JudgeTest, WaitsWhileAnAdmissionSettles) {
 TEST_F(JudgeTest, EveryUnsettledAdmissionIsCharged) {
   question_.applicant.waited_out = true;
   question_.forecast = {.n_unsettled = 2,
-                        .gap_per_session = 0.0125,
+                        .gap_per_session = 0.012,
                         .settled_mean = 20,
                         .settled_running = 1,
                         .settled_at = kNow};
   question_.governed.mean_tps = 19;  // already on its way down
-  EXPECT_DOUBLE_EQ(*Ask().projected_by_measure, 1 / (0.05 + 3.5 * (0.05 / 3)))
+  EXPECT_DOUBLE_EQ(*Ask().projected_by_measure, 1 / (0.05 + 4 * (0.05 / 3)))
       << "of three that run two are unsettled: each adds at least a third of the first one's gap";
   question_.governed.n_attached = question_.governed.n_running = question_.server.n_running = 10;
   question_.forecast.settled_running = 8;
-  EXPECT_DOUBLE_EQ(*Ask().projected_by_measure, 1 / (0.05 + 3.5 * 0.0125));
+  EXPECT_DOUBLE_EQ(*Ask().projected_by_measure, 1 / (0.05 + 4 * 0.012));
   EXPECT_TRUE(Ask().can_admit);
   question_.forecast.n_unsettled = 4;
   EXPECT_EQ(Reason(), "projected mean tps below floor");
@@ -116,10 +116,10 @@ TEST_F(JudgeTest, TheFloorIsAllowedToBeReachedExactly) {
 
 TEST_F(JudgeTest, AMeasuredGapIsBelievedBeforeTheModel) {
   question_.governed.n_attached = question_.governed.n_running = question_.server.n_running = 2;
-  question_.forecast.gap_per_session = 0.05 / 1.5;
-  EXPECT_NEAR(*Ask().projected_mean_tps, 10, 1e-9) << "half a session is held in reserve";
+  question_.forecast.gap_per_session = 0.025;
+  EXPECT_NEAR(*Ask().projected_mean_tps, 10, 1e-9) << "one session is held in reserve";
   EXPECT_DOUBLE_EQ(*Ask().projected_by_model, 15);
-  question_.forecast.gap_per_session = 0.04;
+  question_.forecast.gap_per_session = 0.026;
   EXPECT_FALSE(Ask().can_admit);
   question_.forecast.gap_per_session = 0.0;
   EXPECT_LT(*Ask().projected_mean_tps, 20) << "nobody costs nothing";
@@ -128,7 +128,7 @@ TEST_F(JudgeTest, AMeasuredGapIsBelievedBeforeTheModel) {
 TEST_F(JudgeTest, AgentsThatPauseMayAllRunAtOnce) {
   question_.forecast = {.gap_per_session = 0.01};
   const double all_run = *Ask().projected_by_measure;
-  EXPECT_DOUBLE_EQ(all_run, 1 / (0.05 + 1.5 * 0.01));
+  EXPECT_DOUBLE_EQ(all_run, 1 / (0.05 + 2 * 0.01));
   question_.governed.n_attached = 4;
   EXPECT_LT(*Ask().projected_by_measure, all_run) << "one of four pauses";
   question_.governed.n_attached = 60;

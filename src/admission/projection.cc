@@ -14,8 +14,9 @@ constexpr double kLeastShare = 1.0 / 3;
 constexpr double kMostShare = 2;
 
 // Sessions that are added to those in question: contexts grow and turns begin with prompts, so that
-// later more is computed than while it was measured.
-constexpr double kReserve = 0.5;
+// later more is computed than while it was measured. With half of one, simulated ramps broke their
+// floors.
+constexpr double kReserve = 1;
 
 // Standard deviations: no more sessions than that run at once in 95 % of the time, where they pause
 // between their turns independently of each other.

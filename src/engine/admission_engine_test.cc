@@ -68,7 +68,7 @@ TEST_F(AdmissionEngineTest, AdmitsOneAtATimeUntilTheFloorIsReached) {
     n_started += Started(handle) ? 1 : 0;
     n_refused += handle.answer.problem.has_value() ? 1 : 0;
   }
-  EXPECT_EQ(n_started, 2) << "100, 50, 33 tokens per second, and half a session in reserve";
+  EXPECT_EQ(n_started, 2) << "100, 50, 33 tokens per second, and one session in reserve";
   EXPECT_EQ(n_refused, 4);
   const Problem& problem = *handles[5].answer.problem;
   EXPECT_EQ(problem.status, 429);
