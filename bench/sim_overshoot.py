@@ -51,6 +51,7 @@ def measured(scenario: Document, simulate: Simulate) -> Run:
     """The same traffic, sent where the capacity says so."""
     changed = copy.deepcopy(scenario)
     for pool in changed["pools"]:
+        pool["policy"]["target_tps_per_session"] = pool["floor"]
         pool["policy"]["mode"] = "enforced"
         pool["policy"]["on_saturation"] = "queue"
         pool["policy"]["queue_timeout_ms"] = 10_000_000

@@ -52,6 +52,7 @@ Figures Baseline(const std::string& cost) { return FiguresOf(Simulate(OvershootA
 Figures Measured(const std::string& cost) {
   Scenario scenario = OvershootAt(cost);
   AdmissionPolicy& policy = *scenario.pools.at(0).policy;
+  policy.target_tps_per_session = *scenario.pools.at(0).floor;
   policy.mode = AdmissionPolicy::Mode::kEnforced;
   policy.on_saturation = AdmissionPolicy::OnSaturation::kQueue;
   policy.queue_timeout_ms = 10'000'000;

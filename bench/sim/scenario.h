@@ -33,6 +33,7 @@ struct PoolPlan {
   int32_t n_tokens = 0;  // of its own
   TimeUs at = 0;
   std::optional<AdmissionPolicy> policy;
+  std::optional<double> floor;  // that it is measured against; none: the policy's target
 };
 
 // When the agents of a group are sent.
@@ -69,7 +70,6 @@ struct Scenario {
   std::string about;
   TimeUs duration = 0;  // it may end earlier, when no agent has anything left to do
   uint64_t seed = 1;
-  double floor = 0;  // that a pool without a policy is measured against
   ServerPlan server;
   ModelCost cost;
   std::vector<PoolPlan> pools;

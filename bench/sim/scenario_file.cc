@@ -83,12 +83,13 @@ ServerPlan ReadServer(const Json& json) {
 
 PoolPlan ReadPool(const Json& json) {
   PoolPlan pool;
-  const Fields fields(json, {"name", "parent", "tokens", "at_s", "policy"});
+  const Fields fields(json, {"name", "parent", "tokens", "at_s", "policy", "floor"});
   fields.Read("name", &pool.name);
   fields.Read("parent", &pool.parent);
   fields.Read("tokens", &pool.n_tokens);
   fields.ReadSeconds("at_s", &pool.at);
   if (json.contains("policy")) pool.policy = ReadPolicy(json.at("policy"));
+  if (json.contains("floor")) pool.floor = json.at("floor").get<double>();
   return pool;
 }
 
@@ -163,13 +164,12 @@ ModelCost ReadModelCost(const Json& json) {
 
 Scenario ReadScenario(const Json& json) {
   Scenario scenario;
-  const Fields fields(json, {"name", "about", "seconds", "seed", "floor", "server", "cost", "pools",
-                             "groups", "changes"});
+  const Fields fields(
+      json, {"name", "about", "seconds", "seed", "server", "cost", "pools", "groups", "changes"});
   fields.Read("name", &scenario.name);
   fields.Read("about", &scenario.about);
   fields.ReadSeconds("seconds", &scenario.duration);
   fields.Read("seed", &scenario.seed);
-  fields.Read("floor", &scenario.floor);
   if (json.contains("server")) scenario.server = ReadServer(json.at("server"));
   scenario.cost = ReadModelCost(json.at("cost"));
   for (const Json& pool : json.value("pools", Json::array())) {

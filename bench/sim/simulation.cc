@@ -78,8 +78,7 @@ class Simulation {
     for (const GroupPlan& group : scenario.groups) answers_[group.name] = group.answer;
     for (const PoolPlan& pool : scenario.pools) {
       if (pool.policy) {
-        outcome_.series.push_back(
-            {.pool = pool.name, .floor = pool.policy->target_tps_per_session});
+        outcome_.series.push_back({.pool = pool.name, .floor = FloorOf(pool.name)});
       }
     }
   }
@@ -179,9 +178,11 @@ class Simulation {
 
   double FloorOf(const std::string& pool) const {
     for (std::string name = pool; !name.empty(); name = PlanOf(name).parent) {
-      if (PlanOf(name).policy) return PlanOf(name).policy->target_tps_per_session;
+      const PoolPlan& plan = PlanOf(name);
+      if (plan.floor) return *plan.floor;
+      if (plan.policy) return plan.policy->target_tps_per_session;
     }
-    return scenario_.floor;
+    return 0;
   }
 
   // What the group's agents get, those included that have just come; 0: none has a slot.
