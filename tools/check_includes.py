@@ -15,7 +15,7 @@ from pathlib import Path
 ARROWS = {
     "base": "",
     "kv": "base",
-    "pool": "base kv",
+    "pool": "base kv meter",
     "session": "base kv pool meter",
     "meter": "base",
     "admission": "base meter",

@@ -1,6 +1,8 @@
 // GET /metrics: llama-server's series and ours, in Prometheus' text format.
 #include <algorithm>
+#include <limits>
 #include <memory>
+#include <utility>
 
 #include "api/problem.h"
 #include "api/protocol/server_metrics.h"
@@ -12,13 +14,68 @@ namespace {
 
 std::string Named(const char* name) { return std::string("opencoti_polykv:") + name; }
 
-// One sample per pool; the name is the label where there is one.
+using Labels = std::vector<std::pair<std::string, std::string>>;
+
+// The pool's name, or its number if it has none or another pool is shown with the same.
+Labels LabelsOf(const EngineSnapshot& snapshot, const PoolView& pool) {
+  const auto n_same =
+      std::count_if(snapshot.pools.begin(), snapshot.pools.end(),
+                    [&pool](const PoolView& other) { return other.name == pool.name; });
+  const bool by_name = !pool.name.empty() && n_same == 1;
+  return {{"pool", by_name ? pool.name : std::to_string(pool.pool_id)}};
+}
+
+// One sample per pool.
 template <typename Value>
 std::vector<MetricSample> PerPool(const EngineSnapshot& snapshot, Value value) {
   std::vector<MetricSample> samples;
   for (const PoolView& pool : snapshot.pools) {
-    const std::string label = pool.name.empty() ? std::to_string(pool.pool_id) : pool.name;
-    samples.push_back({.labels = {{"pool", label}}, .value = static_cast<double>(value(pool))});
+    samples.push_back(
+        {.labels = LabelsOf(snapshot, pool), .value = static_cast<double>(value(pool))});
+  }
+  return samples;
+}
+
+// What the pool's sessions experience, together.
+double PoolTps(const EngineSnapshot& snapshot, const PoolView& pool) {
+  double tps = 0;
+  for (const SessionView& session : snapshot.sessions) {
+    if (session.pool_id == pool.pool_id) tps += session.tps;
+  }
+  return tps;
+}
+
+std::vector<MetricSample> DecisionSamples(const EngineSnapshot& snapshot) {
+  std::vector<MetricSample> samples;
+  for (const PoolView& pool : snapshot.pools) {
+    for (const auto& [decision, count] : pool.decisions) {
+      Labels labels = LabelsOf(snapshot, pool);
+      labels.emplace_back("decision", decision);
+      samples.push_back({.labels = std::move(labels), .value = static_cast<double>(count)});
+    }
+  }
+  return samples;
+}
+
+HistogramSample SampleOf(Labels labels, const Histogram& histogram) {
+  HistogramSample sample{.labels = std::move(labels),
+                         .sum = static_cast<double>(histogram.sum_us()) / 1e6};
+  const auto counts = histogram.UpTo();
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const double bound = i < Histogram::kBoundsUs.size()
+                             ? static_cast<double>(Histogram::kBoundsUs[i]) / 1e6
+                             : std::numeric_limits<double>::infinity();
+    sample.up_to.emplace_back(bound, static_cast<double>(counts[i]));
+  }
+  return sample;
+}
+
+// One per pool, and one without a label for the requests of none.
+std::vector<HistogramSample> Histograms(const EngineSnapshot& snapshot,
+                                        Histogram LatencyMeters::* histogram) {
+  std::vector<HistogramSample> samples = {SampleOf({}, snapshot.counters.latency.*histogram)};
+  for (const PoolView& pool : snapshot.pools) {
+    samples.push_back(SampleOf(LabelsOf(snapshot, pool), pool.latency.*histogram));
   }
   return samples;
 }
@@ -53,6 +110,8 @@ void WriteGauges(const EngineSnapshot& snapshot, PrometheusText* text) {
               PerPool(snapshot, [&snapshot](const PoolView& pool) {
                 return pool.own_cells * snapshot.bytes_per_cell;
               }));
+  text->Gauge(Named("gen_throughput_tps"), "Tokens per second of the pool's sessions together",
+              PerPool(snapshot, [&](const PoolView& pool) { return PoolTps(snapshot, pool); }));
   text->Gauge(Named("pool_sessions"), "Sessions of the pool",
               PerPool(snapshot, [](const PoolView& pool) { return pool.sessions.size(); }));
 }
@@ -63,6 +122,8 @@ void WriteCounters(const EngineSnapshot& snapshot, PrometheusText* text) {
                 PerPool(snapshot, [](const PoolView& pool) { return pool.hits; }));
   text->Counter(Named("queries_total"), "Attaches",
                 PerPool(snapshot, [](const PoolView& pool) { return pool.queries; }));
+  text->Counter(Named("admission_decisions_total"), "What the admission gate decided",
+                DecisionSamples(snapshot));
   text->Counter(Named("prefix_cache_hit_tokens_total"), "Prompt tokens taken from pools",
                 static_cast<double>(counters.pool_hit_tokens));
   text->Counter(Named("prefix_cache_query_tokens_total"), "Prompt tokens of requests with a pool",
@@ -97,6 +158,13 @@ void WriteAttention(const AttentionCounts& counts, PrometheusText* text) {
                  {.labels = {{"kernel", "ggml"}}, .value = static_cast<double>(counts.ggml)}});
 }
 
+void WriteHistograms(const EngineSnapshot& snapshot, PrometheusText* text) {
+  text->Histogram(Named("ttft_seconds"), "From the request's arrival to its first token",
+                  Histograms(snapshot, &LatencyMeters::first_token));
+  text->Histogram(Named("inter_token_seconds"), "Between two tokens of a stream",
+                  Histograms(snapshot, &LatencyMeters::inter_token));
+}
+
 HttpResponse Metrics(const Services& services, const HttpRequest& request,
                      ServerMetrics* server_metrics) {
   if (const auto refused = CheckAdmin(request)) return ProblemResponse(*refused);
@@ -114,6 +182,7 @@ HttpResponse Metrics(const Services& services, const HttpRequest& request,
   WriteGauges(*snapshot, &text);
   WriteCounters(*snapshot, &text);
   WriteAttention(services.attention_counts(), &text);
+  WriteHistograms(*snapshot, &text);
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4";
   response.headers["Process-Start-Time-Unix"] = std::to_string(services.started_unix_s);

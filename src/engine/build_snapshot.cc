@@ -41,6 +41,8 @@ PoolView ViewOf(const PoolNode& node) {
   view.last_access_us = node.last_access;
   view.hits = node.hits;
   view.queries = node.queries;
+  view.latency = node.latency;
+  view.decisions = node.decisions;
   return view;
 }
 

@@ -3,13 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "admission/policy.h"
 #include "base/types.h"
 #include "kv/model_backend.h"
+#include "meter/histogram.h"
 #include "meter/step_cost.h"
 #include "session/request.h"
 
@@ -53,9 +56,11 @@ struct PoolView {
   bool auto_pinned = false;
   bool orphaned_pin = false;
   TimeUs last_access_us = 0;
-  uint64_t hits = 0;                         // attaches that shared at least one token
-  uint64_t queries = 0;                      // attaches
-  std::optional<AdmissionPolicy> admission;  // its own
+  uint64_t hits = 0;     // attaches that shared at least one token
+  uint64_t queries = 0;  // attaches
+  LatencyMeters latency;
+  std::map<std::string_view, uint64_t> decisions;  // of the admission gate
+  std::optional<AdmissionPolicy> admission;        // its own
   std::vector<PoolId> children;
   std::vector<SessionId> sessions;
 };
@@ -109,6 +114,7 @@ struct Counters {
   uint64_t pools_saved = 0;            // times that a pool went there …
   uint64_t pools_restored = 0;         // … and came back
   uint64_t cancelled = 0;
+  LatencyMeters latency;  // of requests of no pool
   struct MissReasons {
     uint64_t no_pool = 0, diverged = 0, evicted = 0, window = 0, recurrent = 0, adapter = 0,
              self_test = 0;

@@ -22,6 +22,9 @@ class RateWindow {
   void Skip(TimeUs duration);
   void Reset() { count_ = 0; }
 
+  // Time since the last token; 0 before the first one.
+  TimeUs SinceLast(TimeUs now) const { return count_ == 0 ? 0 : now - Stamp(0); }
+
   // Tokens per second; 0 while there are fewer than 4 gaps ("warming"). Gaps that began before
   // `since` do not count.
   double TokensPerSecond(TimeUs now, TimeUs since = 0) const;

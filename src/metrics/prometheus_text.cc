@@ -70,20 +70,41 @@ void PrometheusText::Gauge(std::string_view name, std::string_view help, double 
   Gauge(name, help, std::vector<MetricSample>{{.labels = {}, .value = value}});
 }
 
-void PrometheusText::Family(std::string_view type, std::string_view name, std::string_view help,
-                            const std::vector<MetricSample>& samples) {
+void PrometheusText::Histogram(std::string_view name, std::string_view help,
+                               const std::vector<HistogramSample>& samples) {
+  const std::string text(name);
+  Head("histogram", name, help);
+  for (const HistogramSample& sample : samples) {
+    for (const auto& [bound, count] : sample.up_to) {
+      MetricSample bucket{.labels = sample.labels, .value = count};
+      bucket.labels.emplace_back("le", FormatValue(bound));
+      Sample(text + "_bucket", bucket);
+    }
+    Sample(text + "_sum", {.labels = sample.labels, .value = sample.sum});
+    Sample(text + "_count", {.labels = sample.labels, .value = sample.up_to.back().second});
+  }
+}
+
+void PrometheusText::Head(std::string_view type, std::string_view name, std::string_view help) {
   for (const std::string_view part :
        {std::string_view("# HELP "), name, std::string_view(" "), help,
         std::string_view("\n# TYPE "), name, std::string_view(" "), type, std::string_view("\n")}) {
     text_ += part;
   }
-  for (const MetricSample& sample : samples) {
-    text_ += name;
-    AppendLabels(sample, &text_);
-    text_ += ' ';
-    text_ += FormatValue(sample.value);
-    text_ += '\n';
-  }
+}
+
+void PrometheusText::Sample(std::string_view name, const MetricSample& sample) {
+  text_ += name;
+  AppendLabels(sample, &text_);
+  text_ += ' ';
+  text_ += FormatValue(sample.value);
+  text_ += '\n';
+}
+
+void PrometheusText::Family(std::string_view type, std::string_view name, std::string_view help,
+                            const std::vector<MetricSample>& samples) {
+  Head(type, name, help);
+  for (const MetricSample& sample : samples) Sample(name, sample);
 }
 
 }  // namespace polykv

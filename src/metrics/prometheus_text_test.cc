@@ -44,5 +44,19 @@ TEST(PrometheusTextTest, FamilyWithoutSamplesHasOnlyItsHead) {
   EXPECT_EQ(text.text(), "# HELP g G\n# TYPE g gauge\n");
 }
 
+TEST(PrometheusTextTest, WritesHistograms) {
+  PrometheusText text;
+  const double infinity = std::numeric_limits<double>::infinity();
+  text.Histogram("wait_seconds", "Wait",
+                 {{.labels = {{"pool", "a"}}, .up_to = {{0.5, 2}, {infinity, 3}}, .sum = 4.25}});
+  EXPECT_EQ(text.text(),
+            "# HELP wait_seconds Wait\n"
+            "# TYPE wait_seconds histogram\n"
+            "wait_seconds_bucket{pool=\"a\",le=\"0.5\"} 2\n"
+            "wait_seconds_bucket{pool=\"a\",le=\"+Inf\"} 3\n"
+            "wait_seconds_sum{pool=\"a\"} 4.25\n"
+            "wait_seconds_count{pool=\"a\"} 3\n");
+}
+
 }  // namespace
 }  // namespace polykv

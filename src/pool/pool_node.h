@@ -4,10 +4,12 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/types.h"
 #include "kv/cell_origin.h"
+#include "meter/histogram.h"
 #include "pool/pool_lease.h"
 
 namespace polykv {
@@ -52,6 +54,8 @@ struct PoolNode {
 
   uint64_t hits = 0;
   uint64_t queries = 0;
+  LatencyMeters latency;                           // of the requests of its sessions
+  std::map<std::string_view, uint64_t> decisions;  // of the admission gate on them, by name
 
   Pos length() const { return static_cast<Pos>(prefix.tokens.size()); }
   bool pinned() const { return !pins.empty(); }

@@ -53,7 +53,8 @@ struct Generation {
   Stretch stretch;                   // the part of the prompt under way
   TimeUs held_since = 0;             // by the admission gate; 0: not yet
   std::string_view held_as;          // what it was told then: "hold" or "queue"
-  Facts admission;                   // why the gate lets it start
+  std::string_view admitted_as;      // how the gate lets it start: "admit", "overcommit", …
+  Facts admission;                   // … and why
   int32_t n_holes_moved = 0;  // free cells below the highest used one when its own were moved down
   bool announced = false;     // Started has gone out
   bool shifted = false;       // its context was full and lost tokens

@@ -104,6 +104,18 @@ void Deliver(EngineState& state, Generation& generation, SampledToken sampled, i
   if (outcome.ended) Finish(state, generation, generation.text.truncated(), "");
 }
 
+// How long the client has waited for these tokens.
+void MeasureWait(EngineState& state, const Generation& generation, int32_t n_tokens, TimeUs now) {
+  const auto pool =
+      generation.session != nullptr ? state.pools.FindOrNull(generation.session->pool_id) : nullptr;
+  LatencyMeters& latency = pool != nullptr ? pool->latency : state.counters.latency;
+  if (generation.timings.n_generated == 0) {
+    latency.first_token.Add(now - generation.timings.t_queued);
+  } else {
+    latency.inter_token.Add(generation.rate.SinceLast(now) / n_tokens, n_tokens);
+  }
+}
+
 // What the model says to the generation's draft, or to its one token.
 void Verify(EngineState& state, Generation& generation, std::vector<SampledToken> sampled,
             TimeUs now) {
@@ -116,6 +128,7 @@ void Verify(EngineState& state, Generation& generation, std::vector<SampledToken
   }
   const bool first = generation.timings.n_generated == 0;
   state.throughput.AddTokens(n_sampled - (first ? 1 : 0), now);
+  MeasureWait(state, generation, n_sampled, now);
   generation.rate.AddTokens(n_sampled, now);
   if (const double floor = FloorOf(state, generation); floor > 0 && !first) {
     generation.pace.AddTokens(n_sampled, now - generation.timings.t_last, floor);

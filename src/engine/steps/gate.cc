@@ -72,24 +72,32 @@ Facts DecisionFacts(std::string_view decision, const Verdict& verdict) {
   return facts;
 }
 
+void Tell(EngineState& state, const Generation& generation, std::string_view decision,
+          Facts facts) {
+  Record(state, EventKind::kAdmission, generation, std::move(facts));
+  const auto pool = state.pools.FindOrNull(generation.session->pool_id);
+  if (pool != nullptr) ++pool->decisions[decision];
+}
+
 Gate Hold(EngineState& state, Generation& generation, std::string_view decision,
           const Verdict& verdict) {
   if (generation.held_since == 0) generation.held_since = std::max<TimeUs>(1, state.now());
   if (std::exchange(generation.held_as, decision) != decision) {
-    Record(state, EventKind::kAdmission, generation, DecisionFacts(decision, verdict));
+    Tell(state, generation, decision, DecisionFacts(decision, verdict));
   }
   return Gate::kHeld;
 }
 
 Gate Refuse(EngineState& state, Generation& generation, std::string_view decision,
             const Verdict& verdict, const Problem& problem) {
-  Record(state, EventKind::kAdmission, generation, DecisionFacts(decision, verdict));
+  Tell(state, generation, decision, DecisionFacts(decision, verdict));
   Fail(state, generation, problem);
   return Gate::kAnswered;
 }
 
 // The request may start; told when it does.
 Gate Open(Generation& generation, std::string_view decision, const Verdict& verdict) {
+  generation.admitted_as = decision;
   generation.admission = DecisionFacts(decision, verdict);
   return Gate::kOpen;
 }
@@ -207,7 +215,7 @@ void CountAdmission(EngineState& state, const Generation& generation) {
   const SettleTracker::Rate rate = RateOf(state, governor->id, settle);
   settle.Admit(session.number, rate, state.now());
   if (!generation.admission.empty()) {
-    Record(state, EventKind::kAdmission, generation, generation.admission);
+    Tell(state, generation, generation.admitted_as, generation.admission);
   }
   Record(state, EventKind::kSettleBegun, session, {{"mean_tps", rate.mean_tps}});
 }
