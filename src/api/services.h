@@ -13,6 +13,7 @@
 #include "api/stream_store.h"
 #include "api/wall_clock.h"
 #include "base/clock.h"
+#include "base/watchdog.h"
 #include "engine/engine.h"
 #include "events/event_log.h"
 
@@ -41,8 +42,9 @@ struct Services {
   std::function<int64_t()> unix_ms;  // wall clock, for time stamps in answers only
   int64_t started_unix_s = 0;
   EventLog* events = nullptr;
-  WallClock events_wall;             // of one moment: an event has the same time for all readers
-  int64_t event_log_id = 0;          // tells logs apart
+  WallClock events_wall;     // of one moment: an event has the same time for all readers
+  int64_t event_log_id = 0;  // tells logs apart
+  const Watchdog* watchdog = nullptr;
   TimeUs tps_interval_us = 500'000;  // between two events of GET /polykv/tps
   AccessRules access;
   const ServerTools* tools = nullptr;                 // null: none are offered

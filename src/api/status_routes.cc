@@ -15,6 +15,12 @@ Problem NotSupported(std::string message) {
 }
 
 HttpResponse Health(const Services& services, const HttpRequest& request) {
+  if (services.watchdog->stalled()) {
+    return ProblemResponse({.status = 503,
+                            .type = "unavailable_error",
+                            .message = "The model has work and does not get on with it",
+                            .retry_after_s = 5});
+  }
   const ModelGate::Glance glance = services.gate->Look();
   const bool draining = glance.loaded && services.engine->Snapshot()->draining;
   if (!request.Param("ready").empty() && draining) {

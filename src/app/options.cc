@@ -58,6 +58,9 @@ constexpr Declaration kDeclarations[] = {
      "25 % over theirs let steps pass"},
     {"tps-interval-ms", &Options::tps_interval_ms, 10, kDayMs,
      "time between two events of GET /polykv/tps"},
+    {"watchdog-ms", &Options::watchdog_ms, 0, kDayMs,
+     "GET /health answers 503 once nothing has been computed for that long although there is work; "
+     "0: never"},
     {"matmul", &Options::matmul, 0, 1,
      "1: multiply Q4_1 weights by our own kernel, with the same bits; 0: by ggml's"},
     {"attention", &Options::attention, 1, kMaxText,

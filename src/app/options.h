@@ -22,6 +22,7 @@ struct Options {
   int32_t drain_ms = 30'000;
   int32_t prefill_chunk = 256;
   int32_t tps_interval_ms = 500;
+  int32_t watchdog_ms = 10'000;
   int32_t matmul = 1;
   bool throttle = false;
   std::string attention = "off";  // auto, on or off

@@ -27,6 +27,7 @@ using std::chrono::milliseconds;
 constexpr size_t kMaxConnections = 4096;
 constexpr size_t kOtherFiles = 512;  // open besides, refused connections among them
 constexpr milliseconds kPoll{50};
+constexpr milliseconds kWatch{250};
 constexpr int64_t kMiB = 1024 * 1024;
 constexpr float kTrialTolerance = 0.05F;  // ggml's attention rounds to half precision
 constexpr int kFlushRounds = 40;          // rounds of kPoll for last events to reach their clients
@@ -164,6 +165,7 @@ Server::Server(const ServerParams& params, const Options& options,
       predict_(std::move(predict)),
       attention_(InstallAttention()),
       layout_(Layout(params)),
+      watchdog_(TimeUs{options.watchdog_ms} * 1000),
       gate_({.idle_us = IdleUs(*params.params),
              .is_quiet = [this] { return IsQuiet(); },
              .unload = [this] { Unload(); },
@@ -192,6 +194,7 @@ std::optional<Problem> Server::Boot() {
   services_.tools = tools_.get();
   services_.attention_counts = [this] { return CountAttention(); };
   services_.polykv_props = [this] { return PropsJson(); };
+  services_.watchdog = &watchdog_;
   AddRoutes(&http_, &services_);
   if (params_.params->ui) AddDashboardRoutes(&http_);
   if (predict_.has_value()) {
@@ -333,6 +336,7 @@ std::string Server::PropsJson() const {
   props["park_mib"] = options_.park_mib;
   props["max_waiting"] = config_.max_waiting;
   props["drain_ms"] = options_.drain_ms;
+  props["watchdog_ms"] = options_.watchdog_ms;
   props["prefill_chunk"] = config_.prefill_chunk;
   props["throttle"] = config_.throttle;
   props["matmul"] = own_matmul_ ? "polykv" : "ggml";
@@ -383,10 +387,19 @@ void Server::Drain(SignalPipe* signals) {
   engine_->Stop();
 }
 
+void Server::LookAtProgress() {
+  const ModelGate::Glance glance = gate_.Look();
+  const uint64_t progress = glance.loaded ? engine_->n_steps() + backend_->n_operations() : 0;
+  watchdog_.Look(progress, glance.loaded && !engine_->Idle(), clock_.NowUs());
+}
+
 void Server::Run(SignalPipe* signals) {
   http_.SetReady();
-  const milliseconds gate_poll = params_.params->sleep_idle_seconds < 0 ? milliseconds(-1) : kPoll;
-  while (!signals->Wait(gate_poll)) gate_.Poll(clock_.NowUs());
+  const milliseconds poll = params_.params->sleep_idle_seconds < 0 ? kWatch : kPoll;
+  while (!signals->Wait(poll)) {
+    LookAtProgress();
+    gate_.Poll(clock_.NowUs());
+  }
   while (!gate_.Close()) {
     if (signals->Wait(kPoll)) std::_Exit(1);
   }

@@ -19,6 +19,7 @@
 #include "app/signal_pipe.h"
 #include "attention/ggml/attention_operator.h"
 #include "base/clock.h"
+#include "base/watchdog.h"
 #include "engine/engine.h"
 #include "events/event_log.h"
 #include "llama/llama_backend.h"
@@ -49,6 +50,7 @@ class Server {
   std::optional<Problem> LoadModel();
   std::optional<Problem> StartEngine();
   void FreeModel();
+  void LookAtProgress();
   void Drain(SignalPipe* signals);
   void ChooseAttention();
   AttentionCounts CountAttention() const;
@@ -68,6 +70,7 @@ class Server {
   StreamStore streams_;
   EventLog events_;
   std::unique_ptr<ServerTools> tools_;
+  Watchdog watchdog_;
   Services services_;
   ModelGate gate_;
   HttpServer http_;  // goes down first: its handlers use all of the above

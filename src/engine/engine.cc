@@ -139,6 +139,7 @@ class Engine::Impl {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (!stopped_) {
         std::move(commands.begin(), commands.end(), std::back_inserter(commands_));
+        busy_.store(true);
         wake_.notify_one();
         return;
       }
@@ -157,6 +158,7 @@ class Engine::Impl {
   }
 
   bool Idle() const { return !busy_.load(); }
+  uint64_t n_steps() const { return n_steps_.load(std::memory_order_relaxed); }
 
   bool RunOneStep() {
     const bool computed = Step();
@@ -284,7 +286,12 @@ class Engine::Impl {
     StartWaiting(state_);
     const bool decoded = RunModelStep(state_);
     const bool embedded = RunEmbedStep(state_);
-    busy_.store(!state_.running.empty() || state_.n_waiting() > 0 || !state_.materializing.empty());
+    n_steps_.fetch_add(1, std::memory_order_relaxed);
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      busy_.store(!commands_.empty() || !state_.running.empty() || state_.n_waiting() > 0 ||
+                  !state_.materializing.empty());
+    }
     return decoded || embedded;
   }
 
@@ -331,7 +338,8 @@ class Engine::Impl {
   uint64_t version_ = 0;
 
   std::atomic<bool> draining_{false};
-  std::atomic<bool> busy_{false};
+  std::atomic<bool> busy_{false};  // written under mutex_
+  std::atomic<uint64_t> n_steps_{0};
 
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -359,6 +367,7 @@ std::shared_ptr<const EngineSnapshot> Engine::Snapshot() const { return impl_->S
 void Engine::BeginDrain() { impl_->BeginDrain(); }
 void Engine::Stop() { impl_->Stop(); }
 bool Engine::Idle() const { return impl_->Idle(); }
+uint64_t Engine::n_steps() const { return impl_->n_steps(); }
 bool Engine::RunOneStep() { return impl_->RunOneStep(); }
 std::map<SeqId, int32_t> Engine::Holdings() const { return impl_->Holdings(); }
 void Engine::CheckIntegrity() const { impl_->CheckIntegrity(); }

@@ -86,7 +86,8 @@ class Engine {
   void BeginDrain();
   // Ends what is still open with an error event, then the thread. Idempotent.
   void Stop();
-  bool Idle() const;  // nothing running, waiting or materializing
+  bool Idle() const;  // nothing running, waiting or materializing; no command that was not applied
+  uint64_t n_steps() const;  // grows while there is work, unless a step hangs
 
   // Without Start, tests drive the loop by hand: applies all posted commands, runs at most one
   // model step. Returns false if there was nothing to compute.

@@ -33,7 +33,14 @@ LlamaBackend::LlamaBackend(common_params params, common_init_result_ptr loaded)
       memory_(llama_get_memory(context_)),
       vocab_(llama_model_get_vocab(model_)),
       info_(DescribeModel(model_, context_, params_)),
-      batch_(llama_batch_ext_init(context_)) {}
+      batch_(llama_batch_ext_init(context_)) {
+  // Asked between two operations whether to give up: never.
+  const auto count = [](void* n_operations) {
+    static_cast<std::atomic<uint64_t>*>(n_operations)->fetch_add(1, std::memory_order_relaxed);
+    return false;
+  };
+  llama_set_abort_callback(context_, count, &n_operations_);
+}
 
 // On a thread that ends: OpenMP keeps the helpers of a thread that computed as long as it lives,
 // and once all helpers together outnumber the cores, none of them spins between two operations any

@@ -1,6 +1,7 @@
 // ModelBackend on libllama: one model, one context, one KV cache.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -59,6 +60,10 @@ class LlamaBackend final : public ModelBackend {
   // REQUIRES: that token was an output. Engine thread.
   std::span<const float> Logits(int32_t output_index) const;
 
+  // Operations that Decode and Embed have computed, counted as they go where a CPU computes them:
+  // it grows also during a long one. Any thread.
+  uint64_t n_operations() const { return n_operations_.load(std::memory_order_relaxed); }
+
   const ModelInfo& info() const override { return info_; }
   void ShareRange(SeqId src, SeqId dst, Pos p0, Pos p1) override;
   void CloneSequence(SeqId src, SeqId dst) override;
@@ -106,6 +111,8 @@ class LlamaBackend final : public ModelBackend {
   llama_memory_t memory_;  // null: not info_.generates
   const llama_vocab* vocab_;
   ModelInfo info_;
+
+  std::atomic<uint64_t> n_operations_{0};
 
   // Engine thread only.
   std::vector<SampleJob*> in_order_;  // scratch of Sample
