@@ -49,6 +49,7 @@ struct Services {
   AccessRules access;
   const ServerTools* tools = nullptr;                 // null: none are offered
   std::function<AttentionCounts()> attention_counts;  // any thread
+  std::string polykv_limits;                          // body of GET /polykv/limits
 
   // Of the loaded model: for holders of the gate who found it loaded, and constant for them.
   Engine* engine = nullptr;

@@ -82,6 +82,8 @@ void AddStatusRoutes(HttpServer* server, const Services* services) {
     server->Get(path, [services](const HttpRequest&) { return Models(*services); });
   }
   server->Get("/props", [services](const HttpRequest&) { return Props(*services); });
+  server->Get("/polykv/limits",
+              [services](const HttpRequest&) { return JsonTextResponse(services->polykv_limits); });
 }
 
 void AddModelStatusRoutes(ModelRoutes* server, const Services* services) {

@@ -13,6 +13,7 @@
 
 #include "api/protocol/json.h"
 #include "api/routes.h"
+#include "app/limits.h"
 #include "app/version.h"
 #include "llama/llama_drafter.h"
 #include "llama/llama_sampler.h"
@@ -214,6 +215,8 @@ std::optional<Problem> Server::Boot() {
   config_.event_log = &events_;
   if (std::optional<Problem> problem = Load()) return problem;
   services_.started_unix_s = UnixMs() / 1000;
+  services_.polykv_limits = LimitsJson(
+      config_, options_, HttpConfig(*params_.params, options_, predict_), backend_->info());
   services_.tps_interval_us = TimeUs{options_.tps_interval_ms} * 1000;
   return std::nullopt;
 }

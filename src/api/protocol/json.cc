@@ -6,7 +6,6 @@
 namespace polykv {
 namespace {
 
-constexpr size_t kMaxNameBytes = 256;
 constexpr size_t kMaxErrorBytes = 200;
 
 // Length of the UTF-8 sequence at the front of `text`, 0 if there is none.

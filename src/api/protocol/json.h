@@ -30,6 +30,8 @@ std::string JsonText(const Json& json);
 // Whether `text` is UTF-8 as RFC 3629 defines it (no overlong forms, no surrogates).
 bool IsUtf8(std::string_view text);
 
+inline constexpr size_t kMaxNameBytes = 256;
+
 // Whether `text` may name something: 1 to 256 bytes of UTF-8 without control characters.
 bool IsName(std::string_view text);
 
