@@ -37,10 +37,10 @@ std::vector<MetricSample> PerPool(const EngineSnapshot& snapshot, Value value) {
 }
 
 // What the pool's sessions experience, together.
-double PoolTps(const EngineSnapshot& snapshot, const PoolView& pool) {
+double PoolTps(const EngineSnapshot& snapshot, const PoolView& pool, TimeUs now) {
   double tps = 0;
   for (const SessionView& session : snapshot.sessions) {
-    if (session.pool_id == pool.pool_id) tps += session.tps;
+    if (session.pool_id == pool.pool_id) tps += TpsAt(session, now);
   }
   return tps;
 }
@@ -93,7 +93,7 @@ std::vector<MetricSample> MissSamples(const Counters::MissReasons& miss) {
   return samples;
 }
 
-void WriteGauges(const EngineSnapshot& snapshot, PrometheusText* text) {
+void WriteGauges(const EngineSnapshot& snapshot, TimeUs now, PrometheusText* text) {
   const double total = std::max(1, snapshot.kv_cells_total);
   text->Gauge(Named("kv_cache_usage_perc"), "Used share of the KV cells, 0 to 1",
               snapshot.kv_cells_used / total);
@@ -110,8 +110,9 @@ void WriteGauges(const EngineSnapshot& snapshot, PrometheusText* text) {
               PerPool(snapshot, [&snapshot](const PoolView& pool) {
                 return pool.own_cells * snapshot.bytes_per_cell;
               }));
-  text->Gauge(Named("gen_throughput_tps"), "Tokens per second of the pool's sessions together",
-              PerPool(snapshot, [&](const PoolView& pool) { return PoolTps(snapshot, pool); }));
+  text->Gauge(
+      Named("gen_throughput_tps"), "Tokens per second of the pool's sessions together",
+      PerPool(snapshot, [&](const PoolView& pool) { return PoolTps(snapshot, pool, now); }));
   text->Gauge(Named("pool_sessions"), "Sessions of the pool",
               PerPool(snapshot, [](const PoolView& pool) { return pool.sessions.size(); }));
 }
@@ -179,7 +180,7 @@ HttpResponse Metrics(const Services& services, const HttpRequest& request,
   }
   const auto snapshot = glance.loaded ? services.engine->Snapshot() : services.asleep.snapshot;
   PrometheusText text;
-  WriteGauges(*snapshot, &text);
+  WriteGauges(*snapshot, services.clock->NowUs(), &text);
   WriteCounters(*snapshot, &text);
   WriteAttention(services.attention_counts(), &text);
   WriteHistograms(*snapshot, &text);

@@ -44,9 +44,10 @@ HttpResponse Slots(const Services& services, const HttpRequest& request) {
     return ProblemResponse(
         {.status = 503, .type = "unavailable_error", .message = "no slot available"});
   }
+  const TimeUs now = services.clock->NowUs();
   Json slots = Json::array();
   for (const SlotView& slot : snapshot->slots) {
-    slots.push_back(SlotJson(request.caller.Sees(slot.tenant) ? slot : Redacted(slot)));
+    slots.push_back(SlotJson(request.caller.Sees(slot.tenant) ? slot : Redacted(slot), now));
   }
   return JsonResponse(slots);
 }

@@ -13,7 +13,7 @@ namespace {
 constexpr std::chrono::milliseconds kSlice{50};  // how soon a client that has gone is noticed
 
 std::string Text(const Services& services, const Caller& caller) {
-  return JsonText(TpsJson(*services.Snapshot(), caller, services.unix_ms()));
+  return JsonText(TpsJson(*services.Snapshot(), caller, services.Wall()));
 }
 
 HttpResponse Tps(const Services& services, const HttpRequest& request, StreamSeats* seats) {

@@ -10,12 +10,12 @@ Json IdOrNull(PoolId id) { return id == kNoPool ? Json(nullptr) : Json(id); }
 Json TextOrNull(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 Json SlotOrNull(int32_t slot_id) { return slot_id < 0 ? Json(nullptr) : Json(slot_id); }
 
-Json PoolSessionJson(const SessionView& session) {
+Json PoolSessionJson(const SessionView& session, TimeUs now) {
   return {{"session_id", session.session_id},
           {"slot_id", SlotOrNull(session.slot_id)},
           {"suffix_n_tokens", session.suffix_n_tokens},
           {"marginal_kv_bytes", session.marginal_kv_bytes},
-          {"tps_ewma", PositiveOrNull(session.tps)},
+          {"tps_ewma", PositiveOrNull(TpsAt(session, now))},
           {"ttft_ms", PositiveOrNull(session.ttft_ms)},
           {"state", session.state}};
 }
@@ -43,7 +43,7 @@ std::string PrefixHashText(uint64_t hash) {
 Json PoolJson(const PoolView& pool, const EngineSnapshot& snapshot, const WallClock& wall) {
   Json sessions = Json::array();
   for (const SessionView& session : snapshot.sessions) {
-    if (session.pool_id == pool.pool_id) sessions.push_back(PoolSessionJson(session));
+    if (session.pool_id == pool.pool_id) sessions.push_back(PoolSessionJson(session, wall.now_us));
   }
   return {
       {"pool_id", pool.pool_id},
@@ -83,7 +83,7 @@ Json SessionJson(const SessionView& session, const WallClock& wall) {
       {"n_shared", session.n_shared},
       {"suffix_n_tokens", session.suffix_n_tokens},
       {"marginal_kv_bytes", session.marginal_kv_bytes},
-      {"tps_ewma", PositiveOrNull(session.tps)},
+      {"tps_ewma", PositiveOrNull(TpsAt(session, wall.now_us))},
       {"ttft_ms", PositiveOrNull(session.ttft_ms)},
       {"ctx_used", session.ctx_used},
       {"ctx_total", session.ctx_total},
@@ -92,7 +92,7 @@ Json SessionJson(const SessionView& session, const WallClock& wall) {
   };
 }
 
-Json SlotJson(const SlotView& slot) {
+Json SlotJson(const SlotView& slot, TimeUs now) {
   Json json = {{"id", slot.id},
                {"n_ctx", slot.n_ctx},
                {"speculative", slot.speculative},
@@ -112,31 +112,32 @@ Json SlotJson(const SlotView& slot) {
   }
   json["pool_id"] = IdOrNull(slot.pool_id);
   json["session_id"] = TextOrNull(slot.session_id);
-  json["tps_ewma"] = PositiveOrNull(slot.tps);
+  json["tps_ewma"] = PositiveOrNull(TpsAt(slot, now));
   json["ctx_used"] = slot.n_tokens;
   json["ctx_total"] = slot.n_ctx;
   json["ctx_headroom_tokens"] = std::max(0, slot.n_ctx - slot.n_tokens);
   return json;
 }
 
-Json TpsJson(const EngineSnapshot& snapshot, const Caller& caller, int64_t unix_ms) {
+Json TpsJson(const EngineSnapshot& snapshot, const Caller& caller, const WallClock& wall) {
+  const Rates rates = RatesAt(snapshot, wall.now_us);
   Json sessions = Json::array();
   for (const SessionView& session : snapshot.sessions) {
     if (!caller.Sees(session.tenant)) continue;
     sessions.push_back(
         {{"session_id", session.session_id},
          {"pool_id", IdOrNull(session.pool_id)},
-         {"tps_ewma", PositiveOrNull(session.tps)},
+         {"tps_ewma", PositiveOrNull(TpsAt(session, wall.now_us))},
          {"state", session.state},
          {"ctx_used", session.ctx_used},
          {"ctx_total", session.ctx_total},
          {"ctx_headroom_tokens", std::max(0, session.ctx_total - session.ctx_used)}});
   }
-  return {{"ts", unix_ms},
-          {"aggregate_tps", snapshot.aggregate_tps},
-          {"mean_active_tps", PositiveOrNull(snapshot.mean_active_tps)},
-          {"n_active", snapshot.n_active},
-          {"n_warming", snapshot.n_warming},
+  return {{"ts", wall.unix_ms},
+          {"aggregate_tps", rates.aggregate_tps},
+          {"mean_active_tps", PositiveOrNull(rates.mean_active_tps)},
+          {"n_active", rates.n_active},
+          {"n_warming", rates.n_warming},
           {"sessions", std::move(sessions)}};
 }
 

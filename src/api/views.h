@@ -14,10 +14,10 @@ namespace polykv {
 // `*_ts` are Unix milliseconds; rates and times that are not settled are null.
 Json PoolJson(const PoolView& pool, const EngineSnapshot& snapshot, const WallClock& wall);
 Json SessionJson(const SessionView& session, const WallClock& wall);
-Json SlotJson(const SlotView& slot);
+Json SlotJson(const SlotView& slot, TimeUs now);
 
 // The document of GET /polykv/tps; the sums are over all sessions.
-Json TpsJson(const EngineSnapshot& snapshot, const Caller& caller, int64_t unix_ms);
+Json TpsJson(const EngineSnapshot& snapshot, const Caller& caller, const WallClock& wall);
 Json PolicyJson(const AdmissionPolicy& policy);
 
 // Of those that the caller sees, by decimal id or by name; null if there is none.

@@ -84,6 +84,8 @@ SlotView ViewOf(const Slot& slot, TimeUs now) {
   view.pool_id = generation.report.pool_id;
   view.session_id = generation.report.session_id;
   view.tps = generation.rate.TokensPerSecond(view.is_parked ? generation.parked_at : now);
+  if (generation.phase == Generation::Phase::kDecode)
+    view.last_token_us = now - generation.rate.SinceLast(now);
   return view;
 }
 
@@ -126,6 +128,7 @@ void Join(EngineSnapshot& snapshot) {
       session.n_saved = slot.n_saved;
       session.ctx_used = slot.n_tokens;
       session.tps = slot.tps;
+      session.last_token_us = slot.last_token_us;
     }
     PoolView* const pool = FindOrNull(snapshot.pools, session.pool_id);
     if (pool == nullptr) continue;
@@ -137,20 +140,17 @@ void Join(EngineSnapshot& snapshot) {
 
 }  // namespace
 
-namespace {
-
-void AddRates(const EngineState& state, EngineSnapshot& snapshot) {
-  snapshot.aggregate_tps = state.throughput.TokensPerSecond(snapshot.now_us);
-  for (const auto& generation : state.running) {
-    if (generation->phase != Generation::Phase::kDecode) continue;
-    const double rate = generation->rate.TokensPerSecond(snapshot.now_us);
-    ++(rate > 0 ? snapshot.n_active : snapshot.n_warming);
-    snapshot.mean_active_tps += rate;
+Rates RatesAt(const EngineSnapshot& snapshot, TimeUs now) {
+  Rates rates{.aggregate_tps = snapshot.throughput.TokensPerSecond(now)};
+  for (const SlotView& slot : snapshot.slots) {
+    if (slot.last_token_us < 0) continue;
+    const double tps = TpsAt(slot, now);
+    ++(tps > 0 ? rates.n_active : rates.n_warming);
+    rates.mean_active_tps += tps;
   }
-  if (snapshot.n_active > 0) snapshot.mean_active_tps /= snapshot.n_active;
+  if (rates.n_active > 0) rates.mean_active_tps /= rates.n_active;
+  return rates;
 }
-
-}  // namespace
 
 std::shared_ptr<const EngineSnapshot> BuildSnapshot(const EngineState& state, uint64_t version) {
   auto snapshot = std::make_shared<EngineSnapshot>();
@@ -194,7 +194,7 @@ std::shared_ptr<const EngineSnapshot> BuildSnapshot(const EngineState& state, ui
                     [](const auto& generation) { return generation->parked.has_value(); }));
   snapshot->n_running = static_cast<int32_t>(state.running.size());
   snapshot->n_waiting = state.n_waiting();
-  AddRates(state, *snapshot);
+  snapshot->throughput = state.throughput;
   snapshot->step_cost = state.step_cost.cost();
   snapshot->counters = state.counters;
   return snapshot;

@@ -2,6 +2,7 @@
 // immutable from then on.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "kv/model_backend.h"
 #include "meter/histogram.h"
 #include "meter/step_cost.h"
+#include "meter/throughput.h"
 #include "session/request.h"
 
 namespace polykv {
@@ -29,8 +31,9 @@ struct SessionView {
   int32_t n_shared = 0;         // of them shared with its pool
   int32_t suffix_n_tokens = 0;  // private: n_tokens - n_shared
   int64_t marginal_kv_bytes = 0;
-  double tps = 0;      // experienced; 0: warming or not decoding
-  double ttft_ms = 0;  // of the latest request; 0: none yet
+  double tps = 0;  // experienced, at the time of the snapshot; 0: warming or not decoding
+  TimeUs last_token_us = -1;  // while it decodes
+  double ttft_ms = 0;         // of the latest request; 0: none yet
   int32_t ctx_used = 0;
   int32_t ctx_total = 0;
   TimeUs last_active_us = 0;
@@ -82,7 +85,8 @@ struct SlotView {
   std::string params_json;  // llama-server's params object
   PoolId pool_id = kNoPool;
   SessionId session_id;
-  double tps = 0;
+  double tps = 0;             // as in SessionView
+  TimeUs last_token_us = -1;  // as in SessionView
 };
 
 // Monotonic since boot, except the gauges that say so.
@@ -146,14 +150,29 @@ struct EngineSnapshot {
   int32_t host_pools = 0;
   int64_t parked_bytes = 0;
   int32_t n_parked = 0;
-  double aggregate_tps = 0;    // of all streams together
-  double mean_active_tps = 0;  // over the decoding streams with a settled rate; 0: none
-  int32_t n_active = 0;        // those
-  int32_t n_warming = 0;       // and those without one
+  Throughput throughput;  // of all streams together
   int32_t n_running = 0;
   int32_t n_waiting = 0;
   StepCost step_cost;  // as measured
   Counters counters;
 };
+
+// The view's rate as it is at `now`: a step that has not ended when the snapshot was made may have
+// taken long since.
+template <typename View>
+double TpsAt(const View& view, TimeUs now) {
+  const TimeUs since_last = now - view.last_token_us;
+  return view.last_token_us < 0 || since_last <= 0
+             ? view.tps
+             : std::min(view.tps, 1e6 / static_cast<double>(since_last));
+}
+
+struct Rates {
+  double aggregate_tps = 0;    // of all streams together
+  double mean_active_tps = 0;  // over the decoding streams with a settled rate; 0: none
+  int32_t n_active = 0;        // those
+  int32_t n_warming = 0;       // and those without one
+};
+Rates RatesAt(const EngineSnapshot& snapshot, TimeUs now);
 
 }  // namespace polykv
