@@ -3,7 +3,8 @@
 A program of its own (bench/tree/) drives the engine by hand. Attach and fork: the engine's time for the
 whole command, on a pool of so many cells that so many sequences hold. Token gap: the longest pause that
 a share, or its end, puts between two decodes of another stream, without the usual one. Engine step: our
-own code's time per step of four streams, on a model that costs nothing. Decode: llama_decode's time
+own code's time per step of four streams, on a model that costs nothing. Meters: what a decoded token costs
+them, and a look at a rate, of which a policy takes one per stream and step. Decode: llama_decode's time
 beside cells of idle sequences, and when they are gone from the cache.
 """
 
@@ -20,11 +21,15 @@ from harness import options as paths, stats
 from harness.server import clean_environment
 from harness.targets import Target, print_verdict
 
-PARTS = ("share", "gap", "step", "idle")
+PARTS = ("share", "gap", "step", "meter", "idle")
 BASE_US, US_PER_CELL = 1000, 0.4
 GAP_MS = 5
 STEP_GROWTH = 1.1
 BACK = 1.1
+# Of all streams together: more than SmolLM2 gives on two cores at any number of them.
+TOKENS_PER_S = 1000
+LOOKS_PER_TOKEN = 4
+METER_SHARE = 0.002
 
 Row = dict[str, Any]
 
@@ -160,6 +165,21 @@ def report_step(rows: list[Row]) -> list[Target]:
     return [Target("engine step beside idle ones, growth", growth, STEP_GROWTH, at_most=True)]
 
 
+def report_meter(rows: list[Row]) -> list[Target]:
+    ns = {row["what"]: row["ns"] for row in of(rows, "meter")}
+    lines: list[list[object]] = [[what, f"{value:.1f}"] for what, value in ns.items()]
+    print_table("meters", ["", "ns"], lines)
+    share = (ns["token"] + LOOKS_PER_TOKEN * ns["look"]) * TOKENS_PER_S / 1e9
+    return [
+        Target(
+            f"time of the meters at {TOKENS_PER_S} tokens per second, %",
+            100 * share,
+            100 * METER_SHARE,
+            at_most=True,
+        )
+    ]
+
+
 def report_idle(rows: list[Row]) -> list[Target]:
     idle = of(rows, "idle")
     streams = distinct(idle, "streams")
@@ -194,5 +214,6 @@ REPORTS = {
     "share": report_share,
     "gap": report_gap,
     "step": report_step,
+    "meter": report_meter,
     "idle": report_idle,
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tree/idle_cells.h"
+#include "tree/meter_cost.h"
 #include "tree/models.h"
 #include "tree/share_cost.h"
 #include "tree/step_cost.h"
@@ -34,6 +35,12 @@ void RunStep(const std::string& /*model*/, bool quick) {
   MeasureStepCost(plan);
 }
 
+void RunMeter(const std::string& /*model*/, bool quick) {
+  MeterCostPlan plan;
+  if (quick) plan = {.tokens = 100'000, .rounds = 3};
+  MeasureMeterCost(plan);
+}
+
 void RunIdle(const std::string& model, bool quick) {
   IdleCellsPlan plan;
   if (quick) plan = {.cells = {0, 4'096}, .steps = 5};
@@ -44,12 +51,16 @@ struct Part {
   const char* name;
   void (*run)(const std::string& model, bool quick);
 };
-constexpr Part kParts[] = {
-    {"share", &RunShare}, {"gap", &RunGap}, {"step", &RunStep}, {"idle", &RunIdle}};
+constexpr Part kParts[] = {{"share", &RunShare},
+                           {"gap", &RunGap},
+                           {"step", &RunStep},
+                           {"meter", &RunMeter},
+                           {"idle", &RunIdle}};
 
 int Main(const std::vector<std::string>& arguments) {
   if (arguments.size() < 2) {
-    std::fputs("usage: polykv-bench-tree MODEL full|quick [share] [gap] [step] [idle]\n", stderr);
+    std::fputs("usage: polykv-bench-tree MODEL full|quick [share] [gap] [step] [meter] [idle]\n",
+               stderr);
     return 2;
   }
   const bool quick = arguments[1] == "quick";

@@ -84,8 +84,9 @@ SlotView ViewOf(const Slot& slot, TimeUs now) {
   view.pool_id = generation.report.pool_id;
   view.session_id = generation.report.session_id;
   view.tps = generation.rate.TokensPerSecond(view.is_parked ? generation.parked_at : now);
-  if (generation.phase == Generation::Phase::kDecode)
+  if (generation.phase == Generation::Phase::kDecode) {
     view.last_token_us = now - generation.rate.SinceLast(now);
+  }
   return view;
 }
 
