@@ -14,6 +14,11 @@ Problem NotSupported(std::string message) {
   return {.status = 501, .type = "not_supported_error", .message = std::move(message)};
 }
 
+bool IsDraining(const Services& services) {
+  const ModelGate::Glance glance = services.gate->Look();
+  return glance.loaded && services.engine->Snapshot()->draining;
+}
+
 HttpResponse Health(const Services& services, const HttpRequest& request) {
   if (services.watchdog->stalled()) {
     return ProblemResponse({.status = 503,
@@ -21,9 +26,7 @@ HttpResponse Health(const Services& services, const HttpRequest& request) {
                             .message = "The model has work and does not get on with it",
                             .retry_after_s = 5});
   }
-  const ModelGate::Glance glance = services.gate->Look();
-  const bool draining = glance.loaded && services.engine->Snapshot()->draining;
-  if (!request.Param("ready").empty() && draining) {
+  if (!request.Param("ready").empty() && IsDraining(services)) {
     return ProblemResponse({.status = 503,
                             .type = "unavailable_error",
                             .message = "The server is shutting down",

@@ -290,5 +290,17 @@ TEST_F(EngineTest, TheCostOfStepsIsLearned) {
   EXPECT_NEAR(cost.Predict({.n_decode = 1, .n_attended = 239}), 6'000, 100);
 }
 
+TEST_F(GenerationTest, IsBusyFromTheMomentThatItIsAskedUntilTheAnswer) {
+  EXPECT_TRUE(engine_->Idle());
+  Handle handle = Submit({.prompt = "hello", .n_predict = 5});
+  EXPECT_FALSE(engine_->Idle()) << "also before the first step, which may hang";
+  const uint64_t n_steps = engine_->n_steps();
+  Step();
+  EXPECT_GT(engine_->n_steps(), n_steps);
+  EXPECT_FALSE(engine_->Idle());
+  Finish(handle);
+  EXPECT_TRUE(engine_->Idle());
+}
+
 }  // namespace
 }  // namespace polykv

@@ -54,6 +54,15 @@ TEST(LlamaBackendTest, ASplitCacheKeepsTheContextOfEachSequence) {
   EXPECT_EQ(info.bytes_per_sequence, info.bytes_per_cell * 512);
 }
 
+TEST(LlamaBackendTest, CountsTheOperationsOfADecodeAsTheyGo) {
+  const auto backend = LoadTestModel({.n_ctx = 256});
+  const uint64_t before = backend->n_operations();
+  ASSERT_EQ(backend->Decode({{.token = 0, .pos = 0, .seq = 0, .output = true}}), DecodeStatus::kOk);
+  const uint64_t per_layer = (backend->n_operations() - before) /
+                             static_cast<uint64_t>(llama_model_n_layer(backend->model()));
+  EXPECT_GE(per_layer, 5U) << "attention and feed-forward alone have more";
+}
+
 TEST(LlamaBackendTest, PositionsThatDoNotContinueAreRefusedAndChangeNothing) {
   const auto backend = LoadTestModel({.n_ctx = 256});
   const std::vector<Token> text = DocumentTokens(*backend, 0, 3);
