@@ -8,7 +8,7 @@ namespace polykv {
 
 void Throughput::AddTokens(int32_t n, TimeUs now) {
   POLYKV_CHECK(count_ == 0 || now >= Back(0).at);
-  if (IsSilent(now)) count_ = 0;
+  if (n == 0 && IsSilent(now)) count_ = 0;
   const int64_t n_before = count_ == 0 ? 0 : Back(0).n_until;
   const bool goes_on = count_ > 0 && Back(0).at == now;
   if (!goes_on) ++count_;

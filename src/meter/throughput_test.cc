@@ -33,6 +33,9 @@ TEST(ThroughputTest, SlowStreamsAreMeasuredToo) {
   EXPECT_DOUBLE_EQ(throughput.TokensPerSecond(now), 1);
   EXPECT_DOUBLE_EQ(throughput.TokensPerSecond(now + 2 * kSecond), 1);
   EXPECT_DOUBLE_EQ(throughput.TokensPerSecond(now + 4 * kSecond), 0.5);
+  Throughput slower;
+  for (int i = 0; i < 3; ++i) slower.AddTokens(i == 0 ? 0 : 1, now += 20 * kSecond);
+  EXPECT_DOUBLE_EQ(slower.TokensPerSecond(now), 0.05);
 }
 
 TEST(ThroughputTest, AStallShowsAtOnceAndSilenceIsNothing) {
