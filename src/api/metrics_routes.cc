@@ -7,6 +7,7 @@
 #include "api/problem.h"
 #include "api/protocol/server_metrics.h"
 #include "api/routes.h"
+#include "meter/histogram.h"
 #include "metrics/prometheus_text.h"
 
 namespace polykv {
