@@ -120,7 +120,7 @@ Json SlotJson(const SlotView& slot, TimeUs now) {
 }
 
 Json TpsJson(const EngineSnapshot& snapshot, const Caller& caller, const WallClock& wall) {
-  const Rates rates = RatesAt(snapshot, wall.now_us);
+  const ServerRates rates = RatesAt(snapshot, wall.now_us);
   Json sessions = Json::array();
   for (const SessionView& session : snapshot.sessions) {
     if (!caller.Sees(session.tenant)) continue;

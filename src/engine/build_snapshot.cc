@@ -141,8 +141,8 @@ void Join(EngineSnapshot& snapshot) {
 
 }  // namespace
 
-Rates RatesAt(const EngineSnapshot& snapshot, TimeUs now) {
-  Rates rates{.aggregate_tps = snapshot.throughput.TokensPerSecond(now)};
+ServerRates RatesAt(const EngineSnapshot& snapshot, TimeUs now) {
+  ServerRates rates{.aggregate_tps = snapshot.throughput.TokensPerSecond(now)};
   for (const SlotView& slot : snapshot.slots) {
     if (slot.last_token_us < 0) continue;
     const double tps = TpsAt(slot, now);

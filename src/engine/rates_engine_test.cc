@@ -23,7 +23,7 @@ TEST_F(RatesEngineTest, HalfATokenPerSecondIsMeasuredForEachAndForAll) {
   EXPECT_EQ(RatesAt(*engine_->Snapshot(), clock_.NowUs()).n_warming, 4) << "first token, prefill";
   Step(10);
   const auto snapshot = engine_->Snapshot();
-  const Rates rates = RatesAt(*snapshot, clock_.NowUs());
+  const ServerRates rates = RatesAt(*snapshot, clock_.NowUs());
   double sum = 0;
   for (const SessionView& session : snapshot->sessions) {
     EXPECT_NEAR(session.tps, 0.5, 0.03 * 0.5);
@@ -49,7 +49,7 @@ TEST_F(RatesEngineTest, NobodyDecodesNothingIsMeasured) {
   Handle one = Spawn("one");
   Finish(one);
   clock_.AdvanceUs(5 * kStepUs);
-  const Rates rates = RatesAt(*engine_->Snapshot(), clock_.NowUs());
+  const ServerRates rates = RatesAt(*engine_->Snapshot(), clock_.NowUs());
   EXPECT_EQ(rates.n_active + rates.n_warming, 0);
   EXPECT_EQ(rates.aggregate_tps, 0);
   EXPECT_EQ(rates.mean_active_tps, 0);

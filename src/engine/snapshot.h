@@ -167,12 +167,12 @@ double TpsAt(const View& view, TimeUs now) {
              : std::min(view.tps, 1e6 / static_cast<double>(since_last));
 }
 
-struct Rates {
+struct ServerRates {
   double aggregate_tps = 0;    // of all streams together
   double mean_active_tps = 0;  // over the decoding streams with a settled rate; 0: none
   int32_t n_active = 0;        // those
   int32_t n_warming = 0;       // and those without one
 };
-Rates RatesAt(const EngineSnapshot& snapshot, TimeUs now);
+ServerRates RatesAt(const EngineSnapshot& snapshot, TimeUs now);
 
 }  // namespace polykv
