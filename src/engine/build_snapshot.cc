@@ -142,7 +142,8 @@ void Join(EngineSnapshot& snapshot) {
 }  // namespace
 
 ServerRates RatesAt(const EngineSnapshot& snapshot, TimeUs now) {
-  ServerRates rates{.aggregate_tps = snapshot.throughput.TokensPerSecond(now)};
+  ServerRates rates{.aggregate_tps = snapshot.throughput.TokensPerSecond(
+                        std::max(snapshot.now_us, now - kSnapshotUs))};
   for (const SlotView& slot : snapshot.slots) {
     if (slot.last_token_us < 0) continue;
     const double tps = TpsAt(slot, now);

@@ -26,8 +26,7 @@
 namespace polykv {
 namespace {
 
-constexpr TimeUs kSnapshotUs = 20'000;  // status may be that old while the engine computes
-constexpr TimeUs kReapUs = 100'000;     // expiry is looked for that often
+constexpr TimeUs kReapUs = 100'000;  // expiry is looked for that often
 constexpr std::chrono::milliseconds kIdleWait{100};
 
 const Problem kStopped{.status = 503,

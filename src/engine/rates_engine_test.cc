@@ -45,6 +45,15 @@ TEST_F(RatesEngineTest, AStallShowsAtOnceInASnapshotFromBefore) {
   EXPECT_NEAR(RatesAt(*snapshot, later).aggregate_tps, 0.4, 0.002);
 }
 
+TEST_F(RatesEngineTest, ASnapshotThatIsAFewStepsOldIsNoStall) {
+  Build(DefaultConfig(), {.n_ctx = 1024, .step_us = 5'000, .token_us = 0});
+  Handle one = Spawn("one");
+  Step(50);
+  const TimeUs later = clock_.NowUs() + kSnapshotUs + 5'000;
+  EXPECT_DOUBLE_EQ(TpsAt(engine_->Snapshot()->sessions[0], later), 200);
+  EXPECT_DOUBLE_EQ(RatesAt(*engine_->Snapshot(), later).aggregate_tps, 200);
+}
+
 TEST_F(RatesEngineTest, NobodyDecodesNothingIsMeasured) {
   Handle one = Spawn("one");
   Finish(one);

@@ -157,14 +157,16 @@ struct EngineSnapshot {
   Counters counters;
 };
 
-// The view's rate as it is at `now`: a step that has not ended when the snapshot was made may have
+// While steps go on, a newer snapshot comes with the first one that ends that long after this.
+inline constexpr TimeUs kSnapshotUs = 20'000;
+
+// The view's rate as it is at `now`: a step that had not ended when the snapshot was made may have
 // taken long since.
 template <typename View>
 double TpsAt(const View& view, TimeUs now) {
-  const TimeUs since_last = now - view.last_token_us;
-  return view.last_token_us < 0 || since_last <= 0
-             ? view.tps
-             : std::min(view.tps, 1e6 / static_cast<double>(since_last));
+  const TimeUs since_last = now - kSnapshotUs - view.last_token_us;
+  if (view.last_token_us < 0 || since_last <= 0) return view.tps;
+  return std::min(view.tps, 1e6 / static_cast<double>(since_last));
 }
 
 struct ServerRates {
