@@ -69,7 +69,7 @@ struct Generation {
   Timings timings;
   AttachReport report;
   RateWindow rate;
-  Pace pace;  // of a stream with a floor
+  Pace pace;                         // of a stream with a floor
   std::vector<SampledToken> tokens;  // with keep_tokens
   std::vector<std::string> token_texts;
   std::vector<bool> token_delivered;
