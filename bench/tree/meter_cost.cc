@@ -40,7 +40,7 @@ void MeasureMeterCost(const MeterCostPlan& plan) {
   Throughput throughput;
   LatencyMeters latency;
   SettleTracker settle;
-  settle.Admit(kSession, 0, 0);
+  settle.Admit(kSession, {}, 0);
   const double token_ns = NsPerToken(plan, [&](TimeUs now) {
     latency.inter_token.Add(rate.SinceLast(now));
     rate.AddToken(now);
