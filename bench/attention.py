@@ -10,14 +10,9 @@ Everything else of a step, the Q4_1 products of src/matmul among it, is the same
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
-from pathlib import Path
 from typing import Any
 
-from harness import options as paths, stats
-from harness.server import clean_environment
+from harness import options as paths, program, stats
 from harness.targets import Target, print_verdict
 
 STEPS = 24
@@ -70,15 +65,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 def measure(
     options: argparse.Namespace, cache_type: str, prompt: int, shapes: list[Shape]
 ) -> list[Row]:
-    """The program's results; its progress passes through. Raises SystemExit when it fails."""
-    program = Path(options.server).with_name("polykv-bench-attention")
-    command = [str(program), options.model, cache_type, str(options.steps), str(prompt)]
-    command += [":".join(map(str, shape)) for shape in shapes]
-    environment = {**clean_environment(), "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "")}
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"{program} ended with {done.returncode}")
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    arguments = [options.model, cache_type, str(options.steps), str(prompt)]
+    arguments += [":".join(map(str, shape)) for shape in shapes]
+    return program.measure(options.server, "polykv-bench-attention", arguments)
 
 
 def label(row: Row) -> str:

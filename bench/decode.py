@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import machine, options as paths, stats, text
-from harness.crowd import Call, Crowd
+from harness.crowd import Call, Crowd, stream_body
 from harness.server import ServerProcess
 from harness.targets import Target, print_verdict
 
@@ -188,14 +188,10 @@ class Bench:
 
     def _bodies(self, point: Point) -> list[dict[str, Any]]:
         """Every stream has a prompt of its own, from another place of the document."""
-        bodies: list[dict[str, Any]] = [
-            {
-                "prompt": text.cut(self._document, index * point.prompt, point.prompt),
-                "n_predict": self._options.tokens,
-                "ignore_eos": True,
-                "temperature": 0,
-                "stream": True,
-            }
+        bodies = [
+            stream_body(
+                text.cut(self._document, index * point.prompt, point.prompt), self._options.tokens
+            )
             for index in range(point.streams)
         ]
         if point.schema:

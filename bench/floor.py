@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import client, options as paths, stats, text
-from harness.crowd import Call, Crowd
+from harness.crowd import Call, Crowd, stream_body
 from harness.server import ServerProcess, clean_environment
 from harness.targets import Target, print_verdict
 
@@ -118,7 +118,7 @@ class Bench:
             for _ in range(STREAMS):
                 scene.start(prompt)
             scene.warm_up()
-            result = scene.watch([Call("POST", "/completion", body_of(scene.take(POOL), 1))])
+            result = scene.watch([Call("POST", "/completion", stream_body(scene.take(POOL), 1))])
         print(f"llama-server: {asdict(result)}", flush=True)
         return result
 
@@ -157,7 +157,7 @@ class Scene:
         return text.cut(self._document, self._place - n_tokens, n_tokens)
 
     def start(self, prompt: list[int], **fields: Any) -> None:
-        body = {**body_of(prompt, STREAM_TOKENS), **fields}
+        body = {**stream_body(prompt, STREAM_TOKENS), **fields}
         self._streams.append(self._crowd.send(Call("POST", "/completion", body)))
 
     def warm_up(self) -> None:
@@ -166,7 +166,7 @@ class Scene:
 
     def watch(self, calls: list[Call]) -> Run:
         """Sends the calls and the prompts, waits for all. Raises SystemExit when one is refused."""
-        prompts = [Call("POST", "/completion", body_of(self.take(PROMPT), 1)) for _ in range(PROMPTS)]
+        prompts = [Call("POST", "/completion", stream_body(self.take(PROMPT), 1)) for _ in range(PROMPTS)]
         calls = [*calls, *prompts]
         for call in calls:
             self._crowd.send(call)
@@ -212,16 +212,6 @@ def counters(server: ServerProcess) -> dict[str, float]:
             raise SystemExit(f"/metrics has no {name}")
         values[name] = float(found[1])
     return values
-
-
-def body_of(prompt: list[int], n_predict: int) -> dict[str, Any]:
-    return {
-        "prompt": prompt,
-        "n_predict": n_predict,
-        "ignore_eos": True,
-        "temperature": 0,
-        "stream": True,
-    }
 
 
 def report(

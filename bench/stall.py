@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import options as paths, stats, text
-from harness.crowd import Call, Crowd
+from harness.crowd import Call, Crowd, stream_body
 from harness.server import ServerProcess
 from harness.targets import Target, print_verdict
 
@@ -90,9 +90,9 @@ class Bench:
 
 def measure_run(server: ServerProcess, document: list[int], n_prompt: int) -> Run:
     """Raises SystemExit when a request was refused or the stream ended too early."""
-    stream = Call("POST", "/completion", body_of(text.cut(document, 0, STREAM_PROMPT), 3000))
+    stream = Call("POST", "/completion", stream_body(text.cut(document, 0, STREAM_PROMPT), 3000))
     prompt = text.cut(document, STREAM_PROMPT, n_prompt)
-    arriving = Call("POST", "/completion", body_of(prompt, TOKENS_AFTER))
+    arriving = Call("POST", "/completion", stream_body(prompt, TOKENS_AFTER))
     with Crowd(server.base_url) as crowd:
         crowd.send(stream)
         while len(stream.event_times) < TOKENS_BEFORE and not stream.ended_at:
@@ -105,16 +105,6 @@ def measure_run(server: ServerProcess, document: list[int], n_prompt: int) -> Ru
         answer = (arriving.payload or stream.payload)[-500:].decode("utf-8", "replace")
         raise SystemExit(f"{server.command[0]}: a request fell short: {answer}")
     return sum_up(stream.event_times, arriving)
-
-
-def body_of(prompt: list[int], n_predict: int) -> dict[str, Any]:
-    return {
-        "prompt": prompt,
-        "n_predict": n_predict,
-        "ignore_eos": True,
-        "temperature": 0,
-        "stream": True,
-    }
 
 
 def sum_up(tokens: Sequence[float], arriving: Call) -> Run:

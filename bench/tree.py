@@ -11,14 +11,9 @@ beside cells of idle sequences, and when they are gone from the cache.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
-from pathlib import Path
 from typing import Any
 
-from harness import options as paths, stats
-from harness.server import clean_environment
+from harness import options as paths, program, stats
 from harness.targets import Target, print_verdict
 
 PARTS = ("share", "gap", "step", "meter", "idle")
@@ -43,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measures and prints; returns the result document."""
-    rows = measure(options)
+    size = "quick" if options.quick else "full"
+    arguments = [options.model, size, *options.parts]
+    rows = program.measure(options.server, "polykv-bench-tree", arguments)
     targets: list[Target] = []
     for part in options.parts:
         targets += REPORTS[part](rows)
@@ -54,19 +51,6 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         "targets": [target.as_json() for target in targets],
         "rows": rows,
     }
-
-
-def measure(options: argparse.Namespace) -> list[Row]:
-    """The program's results; its progress passes through. Raises SystemExit when it fails."""
-    program = Path(options.server).with_name("polykv-bench-tree")
-    command = [str(program), options.model, "quick" if options.quick else "full", *options.parts]
-    environment = {**clean_environment(), "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "")}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stdout is not None
-        rows = [json.loads(line) for line in process.stdout]
-    if process.returncode != 0:
-        raise SystemExit(f"{program} ended with {process.returncode}")
-    return rows
 
 
 def of(rows: list[Row], table: str) -> list[Row]:

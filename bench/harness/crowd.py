@@ -24,6 +24,17 @@ CONTENT_LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 RECEIVE_BYTES = 1 << 16
 
 
+def stream_body(prompt: list[int], n_predict: int) -> dict[str, Any]:
+    """A greedy completion of exactly `n_predict` tokens, as a stream."""
+    return {
+        "prompt": prompt,
+        "n_predict": n_predict,
+        "ignore_eos": True,
+        "temperature": 0,
+        "stream": True,
+    }
+
+
 @dataclass(eq=False)
 class Call:
     """One request and what came back; times are monotonic seconds, 0 before they are known."""

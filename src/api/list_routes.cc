@@ -23,9 +23,10 @@ HttpResponse ShowPool(const Services& services, const HttpRequest& request) {
   if (root == nullptr) {
     return ProblemResponse({.status = 404, .type = "pool_not_found", .message = "No such pool"});
   }
-  Json json = PoolJson(*root, *snapshot, services.Wall());
+  const Json own = PoolJson(*root, *snapshot, services.Wall());
+  Json json = own;
   json.update(PoolTreeHead(*snapshot));
-  json["pools"] = Json::array({PoolJson(*root, *snapshot, services.Wall())});
+  json["pools"] = Json::array({own});
   std::set<PoolId> subtree = {root->pool_id};
   for (const PoolView& pool : snapshot->pools) {  // by id: parents come before their children
     if (!subtree.contains(pool.parent)) continue;

@@ -9,20 +9,16 @@ namespace {
 
 constexpr int64_t kCopyBytesPerUs = 500;  // a slow machine's
 
-const PoolNode* GovernorOrNull(const EngineState& state, PoolId pool) {
-  return GoverningPoolOrNull(state, state.pools.FindOrNull(pool).get());
-}
-
 }  // namespace
 
 double FloorOf(const EngineState& state, const Generation& generation) {
   if (state.governors.empty() || generation.session == nullptr) return 0;
-  const PoolNode* const governor = GovernorOrNull(state, generation.session->pool_id);
+  const PoolNode* const governor = GoverningPoolOrNull(state, generation.session->pool_id);
   return governor != nullptr ? state.governors.at(governor->id).policy.target_tps_per_session : 0;
 }
 
 bool IsOutside(const EngineState& state, PoolId pool) {
-  return !state.governors.empty() && GovernorOrNull(state, pool) == nullptr;
+  return !state.governors.empty() && GoverningPoolOrNull(state, pool) == nullptr;
 }
 
 std::optional<StepRoom> RoomBeside(const EngineState& state, const StepShape& decode,

@@ -10,9 +10,9 @@ namespace {
 
 constexpr TimeUs kAttachedUs = 30'000'000;  // a session counts as attached that long after its turn
 
-PoolId GoverningPool(const EngineState& state, PoolId pool) {
-  const PoolNode* const found = GoverningPoolOrNull(state, state.pools.FindOrNull(pool).get());
-  return found != nullptr ? found->id : kNoPool;
+bool Governs(const EngineState& state, PoolId governor, const Session& session) {
+  const PoolNode* const found = GoverningPoolOrNull(state, session.pool_id);
+  return found != nullptr && found->id == governor;
 }
 
 bool Attached(const Session& session, TimeUs now) {
@@ -55,8 +55,7 @@ int32_t FreeSequences(const EngineState& state) {
 GovernedLoad LoadOf(const EngineState& state, const PoolNode& pool) {
   const PoolNode* const governor = GoverningPoolOrNull(state, &pool);
   const auto covers = [&](const Session& session) {
-    return governor != nullptr ? GoverningPool(state, session.pool_id) == governor->id
-                               : session.pool_id == pool.id;
+    return governor != nullptr ? Governs(state, governor->id, session) : session.pool_id == pool.id;
   };
   GovernedLoad load;
   std::vector<double> suffixes;
@@ -102,11 +101,14 @@ const PoolNode* GoverningPoolOrNull(const EngineState& state, const PoolNode* po
   return pool;
 }
 
+const PoolNode* GoverningPoolOrNull(const EngineState& state, PoolId pool) {
+  return GoverningPoolOrNull(state, state.pools.FindOrNull(pool).get());
+}
+
 double GovernedMean(const EngineState& state, PoolId governor, TimeUs since) {
   int32_t n_warming = 0;
   const auto covers = [&](const Generation& generation) {
-    return generation.session != nullptr &&
-           GoverningPool(state, generation.session->pool_id) == governor;
+    return generation.session != nullptr && Governs(state, governor, *generation.session);
   };
   return Mean(Rates(state, covers, &n_warming, since));
 }

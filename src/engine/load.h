@@ -9,6 +9,8 @@ namespace polykv {
 // The pool whose policy governs the sessions of `pool`: itself or its nearest ancestor with one.
 // Null: none does.
 const PoolNode* GoverningPoolOrNull(const EngineState& state, const PoolNode* pool);
+// The same of the pool with that id; null, too, if there is no such pool.
+const PoolNode* GoverningPoolOrNull(const EngineState& state, PoolId pool);
 
 // The load that a verdict on one more session of a pool looks at.
 struct LoadPicture {

@@ -21,8 +21,7 @@ constexpr TimeUs kJudgeUs = 20'000;
 // The id of the pool that governs what the request is on; kNoPool: none does.
 PoolId GovernorOf(const EngineState& state, const Generation& generation) {
   if (generation.session == nullptr || state.governors.empty()) return kNoPool;
-  const auto pool = state.pools.FindOrNull(generation.session->pool_id);
-  const PoolNode* const governor = GoverningPoolOrNull(state, pool.get());
+  const PoolNode* const governor = GoverningPoolOrNull(state, generation.session->pool_id);
   return governor != nullptr ? governor->id : kNoPool;
 }
 

@@ -66,6 +66,10 @@ void Throttle(EngineState& state, Entries& entries) {
 
 // Streams that share cells next to each other, else as they were.
 void PutSharersTogether(Entries& entries) {
+  const auto shares = [](const BatchEntry& entry) {
+    return entry.generation->sequence->lease.node() != nullptr;
+  };
+  if (std::none_of(entries.begin(), entries.end(), shares)) return;
   std::vector<const Sequence*> sequences;
   for (const BatchEntry& entry : entries) sequences.push_back(entry.generation->sequence);
   Entries ordered;
