@@ -1,4 +1,6 @@
 // Attaching on models whose memory cannot be shared anywhere, and in a split cache.
+#include <utility>
+
 #include "engine/engine_test_support.h"
 
 namespace polykv {
@@ -9,7 +11,7 @@ constexpr int32_t kWindow = 16;
 
 class MemoryKindsTest : public EngineTest {
  protected:
-  void BuildWith(FakeBackendOptions options) { Build(DefaultConfig(), options); }
+  void BuildWith(FakeBackendOptions options) { Build(DefaultConfig(), std::move(options)); }
   AttachReport Attach(const std::string& prompt, const SessionId& session = "") {
     Handle handle = Submit({.prompt = prompt, .attach = {.pool = "p", .session_id = session}});
     const Answer& answer = Finish(handle);
