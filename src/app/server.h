@@ -64,11 +64,11 @@ class Server {
   LayoutRequest layout_;  // constant after Boot
   EngineConfig config_;
   SteadyClock clock_;
+  EventLog events_;  // outlives the engine, which tells it of its end
   std::unique_ptr<LlamaBackend> backend_;
   std::unique_ptr<ServedModel> model_;
   std::unique_ptr<Engine> engine_;
   StreamStore streams_;
-  EventLog events_;
   std::unique_ptr<ServerTools> tools_;
   Watchdog watchdog_;
   Services services_;

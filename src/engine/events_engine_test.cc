@@ -11,6 +11,10 @@ class EventsEngineTest : public EngineTest {
     config.event_log = &log_;
     Build(config, {.n_ctx = 1024, .step_us = 0, .token_us = 10'000});
   }
+  void TearDown() override {
+    EngineTest::TearDown();
+    engine_.reset();  // it tells the log of its end
+  }
 
   // What has happened since the last call, as words.
   std::string News() {

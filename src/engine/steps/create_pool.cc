@@ -177,12 +177,12 @@ void Join(EngineState& state, const CreatePool& command, const std::shared_ptr<P
 }
 
 void RecordCreated(EngineState& state, const CreatePool& command, const PoolNode& node) {
-  Facts facts = {{"name", command.name},
-                 {"parent", {}},
-                 {"branch_pos", node.branch_pos},
-                 {"prefix_len", node.length()},
-                 {"from_session", command.from_session}};
-  if (node.parent != nullptr) facts[1].second = node.parent->id;
+  Facts facts;  // added one by one: the compiler sees a list of them as not initialized
+  facts.emplace_back("name", command.name);
+  facts.emplace_back("parent", node.parent != nullptr ? Fact(node.parent->id) : Fact());
+  facts.emplace_back("branch_pos", node.branch_pos);
+  facts.emplace_back("prefix_len", node.length());
+  facts.emplace_back("from_session", command.from_session);
   Record(state, node.parent != nullptr ? EventKind::kPoolForked : EventKind::kPoolCreated, node,
          std::move(facts));
 }
