@@ -51,6 +51,14 @@ class Page:
     def script(self, code: str, *arguments: Any) -> Any:
         return self.browser.execute_script(code, *arguments)
 
+    def texts(self, selector: str) -> list[str]:
+        """What each match shows, all of one moment: the page may replace them while one looks."""
+        return self.script(
+            "return [...document.querySelectorAll(arguments[0])]"
+            ".map((node) => node.innerText.trim().split(/\\s*\\n\\s*/).join(' '));",
+            selector,
+        )
+
     def text(self, selector: str) -> str:
         return self.script(
             "const node = document.querySelector(arguments[0]);"

@@ -124,7 +124,7 @@ def test_the_tree_and_its_figures_are_those_of_the_api(api: Api, page: Page) -> 
     tree = api.get("/polykv/pools")
     assert f"{tree['kv_cells_used']:,} of {tree['kv_cells_total']:,}" in page.text("#map-sum")
     owned = {"rivers", "nile", "rhine"} | {"Requests and slots without a session"}
-    assert {node.text for node in page.all("#map-owners .name")} <= owned
+    assert set(page.texts("#map-owners .name")) <= owned
 
 
 def test_live_rates_and_the_verdict_are_those_of_the_api(api: Api, page: Page) -> None:
@@ -163,7 +163,7 @@ def test_events_are_shown_past_ones_too(api: Api, page: Page) -> None:
     page.open_live(api.base_url)
 
     def events() -> list[str]:
-        return [" ".join(node.text.split("\n")) for node in page.all("#events li")]
+        return page.texts("#events li")
 
     def shown(kind: str, name: str) -> bool:
         return any(kind in text and name in text for text in events())
